@@ -1,0 +1,41 @@
+# What all targets share: warnings, sanitizers, and the sources that are generated from the dialects' .td.
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(MOE_LLVM_DIR /usr/lib/llvm-22 CACHE PATH "Where LLVM and MLIR 22.1 are installed")
+find_program(MOE_LLVM_TBLGEN llvm-tblgen HINTS ${MOE_LLVM_DIR}/bin REQUIRED)
+
+# Contraction would change bits: every fused step in this project is an explicit fmaf.
+add_library(moe_options INTERFACE)
+target_compile_options(moe_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -ffp-contract=off>)
+if(MOE_SANITIZE)
+  target_compile_options(moe_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-fsanitize=${MOE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(moe_options INTERFACE -fsanitize=${MOE_SANITIZE})
+endif()
+if(CMAKE_C_COMPILER_ID STREQUAL GNU AND MOE_SANITIZE MATCHES thread)
+  target_compile_options(moe_options INTERFACE -Wno-error=tsan)  # gcc warns that fences are not instrumented
+endif()
+
+set(MOE_DIALECTS moe)
+set(MOE_GENERATED_DIR ${CMAKE_BINARY_DIR}/generated)
+file(MAKE_DIRECTORY ${MOE_GENERATED_DIR}/moert ${MOE_GENERATED_DIR}/lib/ir)
+foreach(dialect IN LISTS MOE_DIALECTS)
+  set(td ${CMAKE_SOURCE_DIR}/ops/${dialect}/${dialect}.td)
+  set(json ${MOE_GENERATED_DIR}/${dialect}.json)
+  add_custom_command(OUTPUT ${json}
+    COMMAND ${MOE_LLVM_TBLGEN} -I ${MOE_LLVM_DIR}/include -I ${CMAKE_SOURCE_DIR} --dump-json ${td} -o ${json}
+    DEPENDS ${td} ${CMAKE_SOURCE_DIR}/lib/ir/base.td VERBATIM)
+  list(APPEND MOE_DIALECT_JSON ${json})
+endforeach()
+
+# moe_generate(WHAT OUTPUT): a file under build/generated; see cmake/generate.py.
+function(moe_generate what output)
+  add_custom_command(OUTPUT ${MOE_GENERATED_DIR}/${output}
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/generate.py ${what} ${MOE_GENERATED_DIR}/${output} ${MOE_DIALECT_JSON}
+    DEPENDS ${CMAKE_SOURCE_DIR}/cmake/generate.py ${MOE_DIALECT_JSON} VERBATIM)
+endfunction()
+moe_generate(ops.h moert/ops.h)
+moe_generate(runtime.inc runtime.inc)
+moe_generate(ir.h lib/ir/ops.inc)
+moe_generate(ir.c ops.c)
+add_custom_target(moe_generated_runtime DEPENDS ${MOE_GENERATED_DIR}/moert/ops.h ${MOE_GENERATED_DIR}/runtime.inc)

@@ -1,0 +1,262 @@
+/*===- moert.h - the run side of moe-mlir -----------------------------------------------------------===*
+ *
+ * What a compiled graph runs on, and what a program calls to run it:
+ *
+ *   status         every function that can fail returns one; moert_last_error() says which argument, value and bound
+ *   communicator   a rank among its peers: barrier, symmetric memory, the first error
+ *   context        what one call needs: communicator, device, stream, deadline, arena for intermediates
+ *   graph          a compiled graph: load, look at, call
+ *   ops            one function per op: <moert/ops.h>
+ *
+ * Rules that hold throughout
+ *   - No function aborts, exits or prints. Outputs are written only on success.
+ *   - Structs begin with `struct_size` and have an INIT macro; fields are only ever added at their end, and a missing
+ *     tail means defaults.
+ *   - "Collective": every rank of the communicator must make the call, in the same order. "Local": no other rank is involved.
+ *   - Every function may be called from any thread; one context or communicator is used by one thread at a time.
+ *   - Nothing here is capturable in a CUDA graph unless it says so.
+ *
+ *===----------------------------------------------------------------------------------------------===*/
+#ifndef MOERT_MOERT_H
+#define MOERT_MOERT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#error "moe-mlir runs on Linux"
+#endif
+#define MOERT_API __attribute__((visibility("default")))
+
+/* The version of the layouts below and of the op functions. A graph carries the one that it was compiled for, and is refused by
+ * a library of another. */
+#define MOERT_ABI_VERSION 1
+
+/*===--- status -------------------------------------------------------------------------------------===*/
+
+/* Classed by thousands: 1 bad argument, 2 unsupported, 3 capacity, 4 execution, 5 peer, 6 internal. Values never change. */
+#define MOERT_STATUS_MAP(X)                                                                                          \
+  X(MOERT_OK, 0, "no error")                                                                                         \
+  X(MOERT_ERROR_INVALID_ARGUMENT, 1001, "an argument has a value that is not allowed")                               \
+  X(MOERT_ERROR_NULL_POINTER, 1002, "a pointer that must be set is NULL")                                            \
+  X(MOERT_ERROR_INVALID_SHAPE, 1003, "a tensor has the wrong rank or a wrong dimension")                             \
+  X(MOERT_ERROR_INVALID_DTYPE, 1004, "a tensor has the wrong element type")                                          \
+  X(MOERT_ERROR_INVALID_MEMORY, 1005, "a tensor lies in the wrong kind of memory")                                   \
+  X(MOERT_ERROR_MISALIGNED, 1006, "a pointer is not aligned to its element type")                                    \
+  X(MOERT_ERROR_NOT_CONTIGUOUS, 1007, "a tensor is not contiguous in row-major order")                               \
+  X(MOERT_ERROR_INVALID_STATE, 1008, "the call does not fit what was called before")                                 \
+  X(MOERT_ERROR_STRUCT_SIZE, 1009, "a struct_size is not one that this library knows")                               \
+  X(MOERT_ERROR_NOT_FOUND, 1010, "no such function, argument or file")                                               \
+  X(MOERT_ERROR_OVERLAP, 1011, "an output overlaps an input")                                                        \
+  X(MOERT_ERROR_UNSUPPORTED, 2001, "this library does not do that")                                                  \
+  X(MOERT_ERROR_ABI_VERSION, 2002, "the graph was compiled for another version of the run side")                     \
+  X(MOERT_ERROR_CAPACITY, 3001, "more tokens or rows than there is room for")                                        \
+  X(MOERT_ERROR_OUT_OF_MEMORY, 3002, "memory could not be allocated")                                                \
+  X(MOERT_ERROR_WORKSPACE_SIZE, 3003, "the workspace is too small")                                                  \
+  X(MOERT_ERROR_DATA, 4001, "a tensor holds values that the op cannot work on")                                      \
+  X(MOERT_ERROR_PEER_TIMEOUT, 5001, "another rank did not arrive before the deadline")                               \
+  X(MOERT_ERROR_PEER_MISMATCH, 5002, "another rank called another op or used other parameters")                      \
+  X(MOERT_ERROR_PEER_FAILED, 5003, "another rank reported an error")                                                 \
+  X(MOERT_ERROR_STOPPED, 5004, "this rank was stopped on request")                                                   \
+  X(MOERT_ERROR_INTERNAL, 6001, "a defect of this library")                                                          \
+  X(MOERT_ERROR_LOAD, 6002, "a shared library could not be loaded")
+
+typedef enum moert_status {
+#define MOERT_STATUS_ENUM(name, value, text) name = value,
+  MOERT_STATUS_MAP(MOERT_STATUS_ENUM)
+#undef MOERT_STATUS_ENUM
+} moert_status;
+
+MOERT_API const char *moert_status_name(moert_status status); /* "MOERT_ERROR_CAPACITY"; local */
+MOERT_API const char *moert_status_text(moert_status status); /* the sentence of the table above; local */
+
+/* What the last failed call of this thread said: op, argument, value, bound and, where there is one, the remedy. "" if
+ * none failed. Valid until the next failing call of this thread. Local. */
+MOERT_API const char *moert_last_error(void);
+
+MOERT_API const char *moert_version(void);      /* "0.1.0" */
+MOERT_API int64_t moert_abi_version(void);      /* MOERT_ABI_VERSION of the loaded library */
+
+/*===--- tensors ------------------------------------------------------------------------------------===*/
+
+/* The layout of DLPack's DLDevice, DLDataType and DLTensor (a test compares them), so that tensors of other libraries pass as they are. */
+typedef struct moert_device {
+  int32_t type; /* MOERT_DEVICE_... */
+  int32_t id;
+} moert_device;
+
+enum { MOERT_DEVICE_CPU = 1, MOERT_DEVICE_CUDA = 2 };
+
+typedef struct moert_dtype {
+  uint8_t code; /* MOERT_CODE_... */
+  uint8_t bits;
+  uint16_t lanes;
+} moert_dtype;
+
+enum {
+  MOERT_CODE_INT = 0,
+  MOERT_CODE_UINT = 1,
+  MOERT_CODE_FLOAT = 2,
+  MOERT_CODE_BFLOAT = 4,
+  MOERT_CODE_BOOL = 6,
+  MOERT_CODE_F8E4M3FN = 10,
+  MOERT_CODE_F8E5M2 = 12,
+  MOERT_CODE_F8E8M0FNU = 14
+};
+
+typedef struct moert_tensor {
+  void *data; /* may be NULL if the tensor has no elements */
+  moert_device device;
+  int32_t ndim;
+  moert_dtype dtype;
+  int64_t *shape;
+  int64_t *strides; /* in elements; NULL: contiguous in row-major order */
+  uint64_t byte_offset;
+} moert_tensor;
+
+/*===--- communicators ------------------------------------------------------------------------------===*/
+
+typedef struct moert_comm moert_comm;       /* one rank among its peers; long-lived */
+typedef struct moert_context moert_context; /* what one call needs; cheap */
+typedef struct moert_kernel moert_kernel;   /* a resolved kernel; NULL lets the library choose */
+typedef struct moert_graph moert_graph;     /* a loaded graph */
+
+enum { MOERT_MAX_RANKS = 64 };
+
+/* Make `size` (1 to 64) ranks as threads of this process, on the host backend. comms[r] is rank r's, owned by the caller; each may be used by
+ * its own thread. Local. */
+MOERT_API moert_status moert_comm_create_threads(int32_t size, moert_comm **comms);
+
+/* Release a rank's handle; memory that the ranks share lives until the last is destroyed. NULL is ignored. Local. */
+MOERT_API void moert_comm_destroy(moert_comm *comm);
+
+MOERT_API int32_t moert_comm_rank(const moert_comm *comm); /* local */
+MOERT_API int32_t moert_comm_size(const moert_comm *comm); /* local */
+
+/* The first error of this rank that peers can feel (peer, execution or capacity class, met inside a collective), MOERT_OK before. While it
+ * stands, every later op on the communicator returns it at once, and peers that wait for this rank return
+ * MOERT_ERROR_PEER_FAILED. Errors found before anything was sent do not count: correct the call and repeat it. Local. */
+MOERT_API moert_status moert_comm_status(const moert_comm *comm);
+
+/* Wait for all ranks, at most `timeout_ms` (0: the default of moert_context_options). Collective. */
+MOERT_API moert_status moert_comm_barrier(moert_comm *comm, int64_t timeout_ms);
+
+/* Report an error of the caller's own (a rank that cannot go on) to the peers, who then stop waiting for this rank. Local. */
+MOERT_API void moert_comm_report(moert_comm *comm, moert_status status);
+
+/* Describe every rank through `write`: first error, and what it waits for, from whom, since which epoch. For hangs and post-mortems; may be called from
+ * any thread while ranks run. Local. */
+MOERT_API void moert_comm_dump(const moert_comm *comm, void (*write)(void *user, const char *line), void *user);
+
+/* Symmetric memory: `bytes` of zeroed memory on every rank, aligned to 256, that peers can address. All ranks must ask for the same size; if they do not, or
+ * if one of them has no memory, all fail. Owned by the communicator. Collective. */
+MOERT_API moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory);
+/* Collective: no rank may use the memory any more. NULL is ignored on all ranks alike. */
+MOERT_API moert_status moert_symmetric_free(moert_comm *comm, void *memory);
+
+/*===--- contexts -----------------------------------------------------------------------------------===*/
+
+typedef struct moert_context_options {
+  size_t struct_size;
+  int32_t device;      /* reserved for the CUDA backend; 0 */
+  void *stream;        /* likewise; NULL */
+  int64_t timeout_ms;  /* how long to wait for a peer; 0: environment MOERT_TIMEOUT_MS, else 30000 */
+  size_t arena_limit;  /* bytes of intermediates that one call may use; 0: no limit */
+  void *(*allocate)(void *user, size_t bytes, size_t alignment); /* both or neither; NULL: the C library's */
+  void (*deallocate)(void *user, void *memory, size_t bytes);
+  void *allocator_user;
+  void (*log)(void *user, const char *line); /* NULL: nothing is logged */
+  void *log_user;
+  /* Fault injection for tests of the waiting: at that phase ("entry", "counts", "data", "flag") of that op ("moe.dispatch") the rank returns
+   * MOERT_ERROR_STOPPED as if it had died: its peers get no word of it. NULL: never. */
+  const char *stop_op;
+  const char *stop_phase;
+} moert_context_options;
+
+#define MOERT_CONTEXT_OPTIONS_INIT {sizeof(moert_context_options), 0, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+
+/* `comm` must outlive the context; `options` may be NULL and is copied, its strings included. Local. */
+MOERT_API moert_status moert_context_create(moert_comm *comm, const moert_context_options *options, moert_context **context);
+MOERT_API void moert_context_destroy(moert_context *context); /* local; NULL is ignored */
+MOERT_API moert_comm *moert_context_comm(const moert_context *context); /* local */
+
+/* The first error of an op or graph call on this context that is not a bad argument, else that of its communicator. Local. */
+MOERT_API moert_status moert_context_status(const moert_context *context);
+
+/* Memory for intermediates, aligned to 256, valid until the graph call that asks for it returns. Called by compiled graphs. `bytes` 0 gives a pointer that
+ * must not be used. Local. */
+MOERT_API moert_status moert_context_allocate(moert_context *context, int64_t bytes, void **memory);
+/* The most bytes that were in use at once. Local. */
+MOERT_API size_t moert_context_peak(const moert_context *context);
+
+/*===--- graphs -------------------------------------------------------------------------------------===*/
+
+/* What a compiled graph says of itself: the data symbol `moert_graph_info` of graph.so. */
+
+typedef enum moert_role { MOERT_ROLE_IN = 0, MOERT_ROLE_OUT = 1, MOERT_ROLE_INOUT = 2 } moert_role;
+
+typedef enum moert_memory {
+  MOERT_MEMORY_DEVICE = 0,    /* on the device of the context; the host backend's device is the host */
+  MOERT_MEMORY_HOST = 1,
+  MOERT_MEMORY_SYMMETRIC = 2, /* from moert_symmetric_alloc */
+  MOERT_MEMORY_VALUE = 3      /* a number: the tensor has rank 0, and its data lies in host memory */
+} moert_memory;
+
+/* The sizes that a workspace must be allocated for: the parameters of moert_moe_workspace_size. */
+typedef struct moert_workspace_info {
+  int64_t max_num_tokens, dispatch_bytes_per_token, combine_bytes_per_token, eplb_stats_num_experts, ep_size;
+} moert_workspace_info;
+
+typedef struct moert_argument_info {
+  const char *name;
+  int64_t dtype;                         /* moert_dtype: code | bits << 8 | lanes << 16 */
+  int64_t role;                          /* moert_role */
+  int64_t memory;                        /* moert_memory */
+  int64_t ndim;
+  const int64_t *shape;                  /* -1: dynamic */
+  const char *const *symbols;            /* of each dimension: its name, equal names are equal sizes; NULL: static or free */
+  const moert_workspace_info *workspace; /* of symmetric memory that an op of the graph initialises, else NULL */
+} moert_argument_info;
+
+/* arguments[i] points to the memref descriptor of argument i, or to the number that is passed by value. */
+typedef moert_status moert_graph_function(void *const *arguments, moert_context *context);
+
+typedef struct moert_function_info {
+  const char *name;
+  moert_graph_function *entry;
+  int64_t num_arguments; /* without the context */
+  const moert_argument_info *arguments;
+} moert_function_info;
+
+#define MOERT_GRAPH_MAGIC UINT64_C(0x6870726765726f6d) /* "moregrph" */
+
+typedef struct moert_graph_description {
+  uint64_t magic;
+  int64_t abi_version;
+  int64_t struct_size;
+  const char *target;   /* "host" */
+  const char *producer; /* "moe-mlir 0.1.0, LLVM 22.1.8" */
+  int64_t num_functions;
+  const moert_function_info *functions;
+  int64_t num_kernel_keys;
+  const char *const *kernel_keys; /* of the ops of the graph, each once */
+} moert_graph_description;
+
+/* dlopen a graph. Errors: LOAD (not a library, unresolved symbols: their names are in the last error), NOT_FOUND (not a compiled graph),
+ * ABI_VERSION. Local. */
+MOERT_API moert_status moert_graph_load(const char *path, moert_graph **graph);
+MOERT_API void moert_graph_unload(moert_graph *graph); /* local; NULL is ignored; no call may be running */
+MOERT_API const moert_graph_description *moert_graph_describe(const moert_graph *graph); /* local; valid until unload */
+
+/* Call a function with tensors in the order of its arguments. All are checked against the description before anything runs: number, element type,
+ * rank, static sizes, equal symbols, contiguity, alignment, memory. The arena is rewound when the call returns. Collective if the function has ops that are. */
+MOERT_API moert_status moert_graph_call(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments, moert_context *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* MOERT_MOERT_H */

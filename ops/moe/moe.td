@@ -1,0 +1,324 @@
+//===- moe.td - the `moe` dialect -----------------------------------------------------------------===//
+//
+// Layers of mixture-of-experts models: routing, dispatch to the ranks of the experts, the experts, combine.
+// Constraints are labelled C1, C2, ... per op; the verifiers and the negative tests carry the same labels.
+// S1 to S5 hold for every op: see docs/errors.md.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#ifndef MOE_OPS
+#define MOE_OPS
+
+include "lib/ir/base.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/Interfaces/ViewLikeInterface.td"
+
+def Moe_Dialect : Dialect {
+  let name = "moe";
+  let cppNamespace = "::moe";
+  let summary = "Mixture-of-experts layers over several ranks";
+  let description = [{
+    Ops in destination-passing style on tensors or memrefs; the last operand of each is a `!moe.context`.
+    What changes per deployment is an attribute, what changes per call an operand.
+  }];
+  let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
+}
+
+//===--- types and memory spaces ------------------------------------------------------------------===//
+
+def Moe_ContextType : TypeDef<Moe_Dialect, "Context"> {
+  let mnemonic = "context";
+  let summary = "The communicator, device, stream, deadline and arena of a call";
+  let description = "A `moert_context *` of the caller. It lowers to `!llvm.ptr`.";
+}
+def Moe_Context : Type<Moe_ContextType.predicate, Moe_ContextType.summary, Moe_ContextType.cppType>,
+                  BuildableType<"$_builder.getType<::moe::ContextType>()"> {
+  string memory = "context";
+}
+
+def Moe_HostAttr : AttrDef<Moe_Dialect, "Host"> {
+  let mnemonic = "host";
+  let summary = "The memory space of buffers that host code reads and writes";
+  let description = "A memref without a memory space lies on the device of the context.";
+}
+
+//===--- routing ----------------------------------------------------------------------------------===//
+
+def Moe_RouteOp : Moe_DestinationOp<Moe_Dialect, "route", "moe_route", [AlwaysSpeculatable, DestinationStyleOpInterface]> {
+  let summary = "Gate logits to expert ids and weights";
+  let description = [{
+    For each token: the `top_k` experts of the highest value, in descending order of value, ties to the lower
+    id, and their weights.
+
+    - The score of an expert is `softmax` over the token's logits or `sigmoid` of its logit, in f32.
+    - `bias` is added to the scores for the choice only, never to the weights.
+    - `order = "score_then_top_k"`: the weights are the scores of the chosen. `"top_k_then_score"`: the choice is
+      by logit (plus bias), and the score function is applied to the chosen logits only.
+    - `renormalize` divides the weights by their sum (a sum of 0 gives weights of 0);
+      `routed_scaling_factor` multiplies them last.
+    - `n_group` > 1: experts stand in `n_group` equal groups of consecutive ids; a group's value is the sum of its
+      two highest (biased) scores; only experts of the `topk_group` best groups are eligible, ties to the lower group.
+    - NaN is never chosen. A token with fewer than `top_k` numbers has ids of -1 with weight 0 at its end.
+      An infinity of either sign is a number. No id is ever outside [-1, n_experts).
+    - The sum of exponentials is an f32 left fold over ascending chunks of 32 experts, each chunk summed pairwise:
+      the same bits on every backend. The sum for `renormalize` is a left fold over the chosen, in their order.
+
+    Zero tokens are legal. Pure.
+
+    Constraints:
+    - C1: `logits` is [T, n_experts].
+    - C2: `bias`, if present, is [n_experts].
+    - C3: `ids` and `weights` are [T, top_k], with the T of `logits`.
+    - C4: `top_k` <= `n_experts`.
+    - C5: `n_experts` is a multiple of `n_group`.
+    - C6: `topk_group` <= `n_group`.
+    - C7: the eligible groups hold at least `top_k` experts.
+    - C8: groups of one expert have no two best scores: `n_group` = 1 or `n_experts / n_group` >= 2.
+  }];
+  let arguments = (ins
+      Moe_Float2:$logits, Optional<Moe_F32x1>:$bias,
+      Moe_I32x2:$ids, Moe_F32x2:$weights, Moe_Context:$context,
+      Moe_Int<1, 32>:$top_k, Moe_Int<1, 4096>:$n_experts,
+      DefaultValuedAttr<Moe_OneOf<["softmax", "sigmoid"]>, "\"softmax\"">:$score,
+      DefaultValuedAttr<Moe_OneOf<["score_then_top_k", "top_k_then_score"]>, "\"score_then_top_k\"">:$order,
+      DefaultValuedAttr<BoolAttr, "false">:$renormalize,
+      DefaultValuedAttr<Moe_Float, "1.0">:$routed_scaling_factor,
+      DefaultValuedAttr<Moe_Int<1, 4096>, "1">:$n_group,
+      DefaultValuedAttr<Moe_Int<1, 4096>, "1">:$topk_group);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["ids", "weights"];
+  let assemblyFormat = [{
+    `logits` `(` $logits `:` type($logits) `)` (`bias` `(` $bias^ `:` type($bias) `)`)?
+    `outs` `(` $ids `,` $weights `:` type($ids) `,` type($weights) `)` `context` `(` $context `)`
+    attr-dict (`->` type($tensors)^)?
+  }];
+}
+
+//===--- experts ----------------------------------------------------------------------------------===//
+
+def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_grouped_matmul", [AlwaysSpeculatable, DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+  let summary = "Rows times the weights of their group";
+  let description = [{
+    `out[r, :] = act(rows[r, :] . weights[g]^T + bias[g]) * row_weights[r]` for the rows r of group g:
+    `offsets[g] <= r < offsets[g + 1]`. Rows from `offsets[G]` on, and before `offsets[0]`, keep their contents.
+    With `row_ids`, row r is `rows[row_ids[r]]`.
+
+    - `activation = "swiglu"`: the first half of a group's weight rows is the gate, the second half the up
+      projection, and the result is `silu(gate) * up`. With `limit` (greater than 0) the clamped form: `g' = min(g, limit)`,
+      `u' = clamp(u, -limit, limit)`, result `g' * sigmoid(alpha * g') * (u' + 1)`. 0 means no clamp, and `alpha` is not used.
+    - Products accumulate in f32; the reference adds them by fused multiply-add in ascending k, starting from 0, and adds the
+      bias (converted to f32) at the end. One rounding to the element type of `out`, after activation and row weight.
+    - `offsets` that descend, are negative or exceed the rows, and row ids outside `rows`, are run-time errors; nothing is written then.
+
+    Empty groups and zero rows are legal. Pure.
+
+    Constraints:
+    - C1: `rows` is [R, K] with K a multiple of 8.
+    - C2: `weights` is [G, N, K] of the element type of `rows`, with N a multiple of 8 (of 16 with `swiglu`).
+    - C3: `offsets` is [G + 1].
+    - C4: `out` is [R, N], or [R, N / 2] with `swiglu`; with `row_ids` [R'], R is R'.
+    - C5: `bias`, if present, is [G, N].
+    - C6: `row_weights`, if present, is [R].
+    - C7: `limit` >= 0, and only with `swiglu`; `alpha` other than 1 only with `limit`.
+  }];
+  let arguments = (ins
+      Moe_Float2:$rows, Moe_I32x1:$offsets, Moe_Float3:$weights, Optional<Moe_Float2>:$bias,
+      Optional<Moe_I32x1>:$row_ids, Optional<Moe_F32x1>:$row_weights,
+      Moe_Float2:$out, Moe_Context:$context,
+      DefaultValuedAttr<Moe_OneOf<["none", "swiglu"]>, "\"none\"">:$activation,
+      DefaultValuedAttr<Moe_Float, "1.0">:$alpha,
+      DefaultValuedAttr<Moe_Float, "0.0">:$limit,
+      DefaultValuedAttr<Moe_OneOf<["f32"]>, "\"f32\"">:$accumulator);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["out"];
+  let kept = ["out"];
+  let assemblyFormat = [{
+    `rows` `(` $rows `:` type($rows) `)` `offsets` `(` $offsets `:` type($offsets) `)` `weights` `(` $weights `:` type($weights) `)`
+    (`bias` `(` $bias^ `:` type($bias) `)`)? (`row_ids` `(` $row_ids^ `:` type($row_ids) `)`)?
+    (`row_weights` `(` $row_weights^ `:` type($row_weights) `)`)?
+    `outs` `(` $out `:` type($out) `)` `context` `(` $context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
+//===--- all-to-all -------------------------------------------------------------------------------===//
+
+// The sizes that fix the layout of a workspace; the same on every rank.
+defvar Moe_WorkspaceParameters = (ins
+    Moe_Int<1, 16777216>:$max_num_tokens, Moe_Int<1, 2147483647>:$dispatch_bytes_per_token, Moe_Int<1, 2147483647>:$combine_bytes_per_token,
+    DefaultValuedAttr<Moe_Int<0, 65536>, "0">:$eplb_stats_num_experts,
+    DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
+
+def Moe_WorkspaceSizeOp : Moe_Op<Moe_Dialect, "workspace_size", "moe_workspace_size", [AlwaysSpeculatable]> {
+  let summary = "Bytes of one rank's workspace";
+  let description = [{
+    The size of the slab that every rank allocates in symmetric memory: the metadata of docs/abi.md, and areas for
+    `ep_size * max_num_tokens` rows of `dispatch_bytes_per_token` and of `combine_bytes_per_token` bytes.
+
+    `ep_size` 0 takes the number of ranks from the context; any other value must equal it. Each payload of a dispatch
+    starts at a multiple of 128 bytes, so that `dispatch_bytes_per_token` must cover, for every payload, its row bytes;
+    the padding between payloads is added by this op (room for 8 payloads). Pure.
+  }];
+  let arguments = !con((ins Moe_Context:$context), Moe_WorkspaceParameters);
+  let results = (outs Index:$size);
+  let scalars = ["size"];
+  let assemblyFormat = "`context` `(` $context `)` attr-dict";
+  let extraClassDefinition = "MOE_DEFINE_OP($cppClass, moe_workspace_size)";
+}
+
+def Moe_InitializeOp : Moe_Op<Moe_Dialect, "initialize", "moe_initialize"> {
+  let summary = "Lay a workspace out and clear it";
+  let description = [{
+    Zeroes this rank's slab, writes the byte offsets of its regions to `metainfo` (indices in docs/abi.md; the first ten are
+    FLAG_VAL, LOCAL_TOKEN_COUNTER, SEND_COUNTERS, RECV_COUNTERS, DISPATCH_COMPLETION_FLAGS, COMBINE_COMPLETION_FLAGS,
+    TOPK_TARGET_RANKS, TOPK_SEND_INDICES, EPLB_GATHERED_STATS, PAYLOAD_DATA), and waits for all ranks, so that a
+    dispatch may follow at once.
+
+    Collective over the ranks of the context. Not capturable in a CUDA graph.
+
+    Constraints:
+    - C1: `metainfo` has 16 elements.
+    - C2: a `workspace` of static size has at least the bytes that `moe.workspace_size` gives for these parameters (known at compile time if
+      `ep_size` is not 0).
+  }];
+  let arguments = !con((ins Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Context:$context), Moe_WorkspaceParameters);
+  let results = (outs);
+  let fabric = 1;
+  let assemblyFormat = "`workspace` `(` $workspace `:` type($workspace) `)` `metainfo` `(` $metainfo `:` type($metainfo) `)` `context` `(` $context `)` attr-dict";
+  let extraClassDefinition = "MOE_DEFINE_OP($cppClass, moe_initialize)";
+}
+
+def Moe_WorkspaceViewOp : Moe_Op<Moe_Dialect, "workspace_view", "moe_workspace_view", [
+    DeclareOpInterfaceMethods<ViewLikeOpInterface>]> {
+  let summary = "Part of a workspace as a buffer";
+  let description = [{
+    The bytes of `workspace` from `offset` on as a contiguous memref of the result's shape; `sizes` are its dynamic sizes. So experts
+    write their rows where `moe.combine` sends them from (`payload_in_workspace`), without a copy. Nothing is moved.
+
+    The view must lie within the workspace, and `offset` be a multiple of the element's size: checked at run time.
+
+    Constraints:
+    - C1: as many `sizes` as the result has dynamic dimensions.
+    - C2: the result is a contiguous memref in the memory space of the workspace.
+    - C3: a view of static size at a constant offset lies within a workspace of static size.
+  }];
+  let arguments = (ins Moe_WorkspaceMemory:$workspace, Moe_Count:$offset, Variadic<Index>:$sizes, Moe_Context:$context);
+  let results = (outs AnyMemRef:$view);
+  let scalars = ["view"];
+  let assemblyFormat = "$workspace `[` $offset `:` type($offset) `]` `sizes` `(` $sizes `)` `context` `(` $context `)` attr-dict `:` type($workspace) `to` type($view)";
+  let extraClassDefinition = "MOE_DEFINE_VIEW_OP($cppClass, moe_workspace_view)";
+}
+
+def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", [AttrSizedOperandSegments]> {
+  let summary = "Send each token to the ranks of its experts";
+  let description = [{
+    Sends row t of every payload to each distinct rank that owns one of the experts `topk_ids[t, :]`. Experts stand on ranks in
+    contiguous blocks; if `n_experts` is not a multiple of the number of ranks, the first ranks own one more. Ids outside
+    [0, n_experts) are dropped and count nothing. Within (source, destination) rows stand in ascending order of t.
+
+    `layout = "rank_major"`: `recv[i]` is [ep_size, R, ...]; row [s, j] is the j-th row that rank s sent, for j < `recv_counts[s]`.
+    `layout = "expert_grouped"`: `recv[i]` is [C, ...]: one row for each pair (token, slot k) that chose an expert of this rank, grouped by
+    local expert, then ordered by source rank, token and slot; expert e's rows are `offsets[e]` to `offsets[e + 1]`. An expert that a token lists twice
+    gets two rows. More rows than C are a capacity error.
+    Rows beyond the counts keep their contents.
+
+    R is `runtime_max_tokens_per_rank`: the same on all ranks, at least every rank's T, and at most the workspace's `max_num_tokens`. The result
+    `combine_payload_offset` is where in the slab `moe.combine` expects its payload. `topk_weights` travels with the tokens, for
+    the combine of layout `expert_grouped`, which applies it (absent: 1). A destination may be the view of the receive area of its payload
+    (rank_major): then nothing is copied.
+
+    Collective: every rank must call it, also with T = 0. Dispatch and combine alternate. The workspace must have been initialised.
+
+    Constraints:
+    - C1: `topk_ids` is [T, top_k]; `topk_weights`, if present, has its shape.
+    - C2: 1 to 8 payloads, each [T, ...].
+    - C3: as many `recv` as payloads, of the payload's element type and trailing dimensions: [ep_size, R, ...] or [C, ...].
+    - C4: `recv_counts`, if present, is [ep_size], and goes with `rank_major`.
+    - C5: `offsets` is [local experts + 1]; `expert_grouped` requires it, `rank_major` has none.
+    - C6: `topk_weights` goes with `expert_grouped`.
+    - C7: `n_experts` >= `ep_size`, and `top_k` <= `n_experts`.
+    - C8: `metainfo` has 16 elements.
+  }];
+  let arguments = (ins
+      Moe_I32x2:$topk_ids, Optional<Moe_F32x2>:$topk_weights, Variadic<Moe_Payload>:$payloads,
+      Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
+      Variadic<Moe_Payload>:$recv, Optional<Moe_I32x1>:$recv_counts, Optional<Moe_I32x1>:$offsets, Moe_Context:$context,
+      Moe_Int<1, 32>:$top_k, Moe_Int<1, 65536>:$n_experts,
+      DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
+      DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors, I64:$combine_payload_offset);
+  let destinations = ["recv", "recv_counts", "offsets"];
+  let kept = ["recv"];
+  let scalars = ["combine_payload_offset"];
+  let fabric = 1;
+  let assemblyFormat = [{
+    `topk_ids` `(` $topk_ids `:` type($topk_ids) `)` (`topk_weights` `(` $topk_weights^ `:` type($topk_weights) `)`)?
+    `payloads` `(` $payloads `:` type($payloads) `)` `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
+    `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)`
+    `outs` `(` $recv `:` type($recv) `)` (`recv_counts` `(` $recv_counts^ `:` type($recv_counts) `)`)?
+    (`offsets` `(` $offsets^ `:` type($offsets) `)`)? `context` `(` $context `)` attr-dict `->` `(` type(results) `)`
+  }];
+}
+
+def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [DestinationStyleOpInterface]> {
+  let summary = "Bring expert outputs back to their tokens and add them up";
+  let description = [{
+    The inverse of the last `moe.dispatch` on this workspace. `out[t]` is the sum over the ranks that token t was sent to.
+
+    `layout = "rank_major"`: `payload` is [ep_size, R, ...]; row [s, j] is this rank's result for the j-th row from rank s, already weighted and summed
+    over this rank's experts. `layout = "expert_grouped"`: `payload` is [C, ...], rows where the dispatch had put them; the rows of a token on this rank are
+    combined in f32 as t = fma(row, topk_weight, t) in ascending slot order from t = 0, then rounded once to the payload's type.
+
+    The rows of a token from its ranks are added in f32, each in the place of the first slot that named the rank and 0 in the other slots, by
+    the tree of `top_k`: for 1, 2, 4, 6, 8, 10, 16 and 22 pairwise as docs/abi.md lists, for all others a left fold; then one rounding to the element type
+    of `out`. So a lone -0.0 leaves as +0.0 unless `top_k` is 1. A token without a valid id gets 0.
+
+    R, `top_k` and `layout` must be those of the dispatch. `combine_payload_offset` is the result of the dispatch. With `payload_in_workspace` (rank_major) the payload is the
+    view of the workspace at that offset, and is not copied.
+
+    Collective: every rank must call it, also with T = 0.
+
+    Constraints:
+    - C1: `payload` is [ep_size, R, ...] or [C, ...], with trailing dimensions whose product is `hidden_size`.
+    - C2: `out` is [T, ...] with the trailing dimensions of `payload`.
+    - C3: `payload_in_workspace` goes with `rank_major`.
+    - C4: `metainfo` has 16 elements.
+  }];
+  let arguments = (ins
+      Moe_FloatN:$payload, Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
+      I64:$combine_payload_offset, Moe_FloatN:$out, Moe_Context:$context,
+      Moe_Int<1, 32>:$top_k, Moe_Int<1, 1073741824>:$hidden_size,
+      DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
+      DefaultValuedAttr<BoolAttr, "false">:$payload_in_workspace,
+      DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["out"];
+  let fabric = 1;
+  let assemblyFormat = [{
+    `payload` `(` $payload `:` type($payload) `)` `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
+    `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)` `offset` `(` $combine_payload_offset `)`
+    `outs` `(` $out `:` type($out) `)` `context` `(` $context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
+//===--- made by passes ---------------------------------------------------------------------------===//
+
+def Moe_AllocateOp : Moe_Op<Moe_Dialect, "allocate", "moe_allocate"> {
+  let summary = "A buffer in the arena of the context";
+  let description = [{
+    Made by `moe-place-buffers` from the intermediates of a function. The buffer lives until the function returns. `sizes` are the dynamic
+    sizes of the result.
+
+    Constraints:
+    - C1: as many `sizes` as the result has dynamic dimensions.
+    - C2: the result is a contiguous memref in device memory.
+  }];
+  let arguments = (ins Variadic<Index>:$sizes, Moe_Context:$context);
+  let results = (outs AnyMemRef:$buffer);
+  let runtime = 0;
+  let assemblyFormat = "`(` $sizes `)` `context` `(` $context `)` attr-dict `:` type($buffer)";
+  let extraClassDefinition = "MOE_DEFINE_ALLOCATE_OP($cppClass, moe_allocate)";
+}
+
+#endif // MOE_OPS
