@@ -79,7 +79,7 @@ class Op:
         self.id = record['identifier']
         self.summary = record['summary']
         self.fabric, self.runtime = record['fabric'], record['runtime']
-        self.scalars = record['scalars']
+        self.scalar = record['scalar']
         self.operands, self.attributes = [], []
         for argument, name in record['arguments']['args']:
             if 'Attr' in records[argument['def']]['!superclasses']:
@@ -144,8 +144,8 @@ extern "C" {
                 initial.append('0')
             out.append('  %s%s;%s' % ('const moert_tensor *' if o.buffer else 'int64_t ', o.name, note if o.buffer else ''))
             initial.append('NULL' if o.buffer else '0')
-        for s in op.scalars:
-            out.append('  %s *%s; /* result */' % ('moert_tensor' if s == 'view' else 'int64_t', s))
+        if op.scalar:
+            out.append('  %s *%s; /* result */' % ('moert_tensor' if op.scalar == 'view' else 'int64_t', op.scalar))
             initial.append('NULL')
         out.append('} moert_%s_args;' % op.id)
         out.append('#define MOERT_%s_ARGS_INIT {%s}\n' % (op.id.upper(), ', '.join(initial)))
@@ -224,11 +224,10 @@ def ir_c(ops):
                 for a in op.attributes]
         if rows:
             out.append('static const MoeAttribute %s_attributes[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
-        scalars = ', '.join('"%s"' % s for s in op.scalars)
-        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %d, %s, %s_verify, %s_lower};\n' % (
+        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %s, %s_verify, %s_lower};\n' % (
             op.id, op.name, op.id, op.id, len(op.operands), '%s_attributes' % op.id if rows else 'NULL', len(rows), op.fabric,
-            len(op.scalars), scalars or 'NULL', op.id, op.id))
-    out.append('const MoeOp *const moeOps[] = {%s, 0};' % ', '.join('&' + op.id for op in ops))
+            '"%s"' % op.scalar if op.scalar else 'NULL', op.id, op.id))
+    out.append('const MoeOp *const moeOps[] = {%s, NULL};' % ', '.join('&' + op.id for op in ops))
     return '\n'.join(out) + '\n'
 
 

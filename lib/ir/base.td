@@ -73,14 +73,14 @@ def Moe_Float : ConfinedAttr<F64Attr, [AttrConstraint<CPred<"::llvm::cast<::mlir
 
 // `id` is the op's name as a C identifier: <dialect>_<mnemonic>. The ops/<dialect>/<mnemonic>.c of an op
 // defines its hooks under that name; `destinations` are the operands it writes, `kept` those among them
-// whose old contents it may keep (they are read as well as written), and `results` beyond the tensors of
-// the destinations are numbers for the host, `scalars` by name.
+// whose old contents it may keep (they are read as well as written). `scalar` is the result, if any, that
+// stands behind the tensors of the destinations: a number, or a view, that host code has at once.
 class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = []> : Op<dialect, mnemonic, traits # [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   string identifier = id;
   list<string> destinations = [];
   list<string> kept = [];
-  list<string> scalars = [];
+  string scalar = "";
   bit fabric = 0;          // it talks to other ranks: never removed, merged or reordered
   bit runtime = 1;         // it has a function moert_<id> in the runtime
   let hasVerifier = 1;

@@ -79,7 +79,7 @@ def Moe_RouteOp : Moe_DestinationOp<Moe_Dialect, "route", "moe_route", [AlwaysSp
   }];
   let arguments = (ins
       Moe_Float2:$logits, Optional<Moe_F32x1>:$bias,
-      Moe_I32x2:$ids, Moe_F32x2:$weights, Moe_Context:$context,
+      Moe_I32x2:$ids, Moe_F32x2:$weights, Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 4096>:$n_experts,
       DefaultValuedAttr<Moe_OneOf<["softmax", "sigmoid"]>, "\"softmax\"">:$score,
       DefaultValuedAttr<Moe_OneOf<["score_then_top_k", "top_k_then_score"]>, "\"score_then_top_k\"">:$order,
@@ -91,7 +91,7 @@ def Moe_RouteOp : Moe_DestinationOp<Moe_Dialect, "route", "moe_route", [AlwaysSp
   let destinations = ["ids", "weights"];
   let assemblyFormat = [{
     `logits` `(` $logits `:` type($logits) `)` (`bias` `(` $bias^ `:` type($bias) `)`)?
-    `outs` `(` $ids `,` $weights `:` type($ids) `,` type($weights) `)` `context` `(` $context `)`
+    `outs` `(` $ids `,` $weights `:` type($ids) `,` type($weights) `)` `context` `(` $device_context `)`
     attr-dict (`->` type($tensors)^)?
   }];
 }
@@ -126,7 +126,7 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
   let arguments = (ins
       Moe_Float2:$rows, Moe_I32x1:$offsets, Moe_Float3:$weights, Optional<Moe_Float2>:$bias,
       Optional<Moe_I32x1>:$row_ids, Optional<Moe_F32x1>:$row_weights,
-      Moe_Float2:$out, Moe_Context:$context,
+      Moe_Float2:$out, Moe_Context:$device_context,
       DefaultValuedAttr<Moe_OneOf<["none", "swiglu"]>, "\"none\"">:$activation,
       DefaultValuedAttr<Moe_Float, "1.0">:$alpha,
       DefaultValuedAttr<Moe_Float, "0.0">:$limit,
@@ -138,7 +138,7 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
     `rows` `(` $rows `:` type($rows) `)` `offsets` `(` $offsets `:` type($offsets) `)` `weights` `(` $weights `:` type($weights) `)`
     (`bias` `(` $bias^ `:` type($bias) `)`)? (`row_ids` `(` $row_ids^ `:` type($row_ids) `)`)?
     (`row_weights` `(` $row_weights^ `:` type($row_weights) `)`)?
-    `outs` `(` $out `:` type($out) `)` `context` `(` $context `)` attr-dict (`->` type($tensors)^)?
+    `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
   }];
 }
 
@@ -160,10 +160,10 @@ def Moe_WorkspaceSizeOp : Moe_Op<Moe_Dialect, "workspace_size", "moe_workspace_s
     starts at a multiple of 128 bytes, so that `dispatch_bytes_per_token` must cover, for every payload, its row bytes;
     the padding between payloads is added by this op (room for 8 payloads). Pure.
   }];
-  let arguments = !con((ins Moe_Context:$context), Moe_WorkspaceParameters);
+  let arguments = !con((ins Moe_Context:$device_context), Moe_WorkspaceParameters);
   let results = (outs Index:$size);
-  let scalars = ["size"];
-  let assemblyFormat = "`context` `(` $context `)` attr-dict";
+  let scalar = "size";
+  let assemblyFormat = "`context` `(` $device_context `)` attr-dict";
   let extraClassDefinition = "MOE_DEFINE_OP($cppClass, moe_workspace_size)";
 }
 
@@ -182,10 +182,10 @@ def Moe_InitializeOp : Moe_Op<Moe_Dialect, "initialize", "moe_initialize"> {
     - C2: a `workspace` of static size has at least the bytes that `moe.workspace_size` gives for these parameters (known at compile time if
       `ep_size` is not 0).
   }];
-  let arguments = !con((ins Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Context:$context), Moe_WorkspaceParameters);
+  let arguments = !con((ins Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Context:$device_context), Moe_WorkspaceParameters);
   let results = (outs);
   let fabric = 1;
-  let assemblyFormat = "`workspace` `(` $workspace `:` type($workspace) `)` `metainfo` `(` $metainfo `:` type($metainfo) `)` `context` `(` $context `)` attr-dict";
+  let assemblyFormat = "`workspace` `(` $workspace `:` type($workspace) `)` `metainfo` `(` $metainfo `:` type($metainfo) `)` `context` `(` $device_context `)` attr-dict";
   let extraClassDefinition = "MOE_DEFINE_OP($cppClass, moe_initialize)";
 }
 
@@ -203,10 +203,10 @@ def Moe_WorkspaceViewOp : Moe_Op<Moe_Dialect, "workspace_view", "moe_workspace_v
     - C2: the result is a contiguous memref in the memory space of the workspace.
     - C3: a view of static size at a constant offset lies within a workspace of static size.
   }];
-  let arguments = (ins Moe_WorkspaceMemory:$workspace, Moe_Count:$offset, Variadic<Index>:$sizes, Moe_Context:$context);
+  let arguments = (ins Moe_WorkspaceMemory:$workspace, Moe_Count:$offset, Variadic<Index>:$sizes, Moe_Context:$device_context);
   let results = (outs AnyMemRef:$view);
-  let scalars = ["view"];
-  let assemblyFormat = "$workspace `[` $offset `:` type($offset) `]` `sizes` `(` $sizes `)` `context` `(` $context `)` attr-dict `:` type($workspace) `to` type($view)";
+  let scalar = "view";
+  let assemblyFormat = "$workspace `[` $offset `:` type($offset) `]` `sizes` `(` $sizes `)` `context` `(` $device_context `)` attr-dict `:` type($workspace) `to` type($view)";
   let extraClassDefinition = "MOE_DEFINE_VIEW_OP($cppClass, moe_workspace_view)";
 }
 
@@ -243,21 +243,21 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
   let arguments = (ins
       Moe_I32x2:$topk_ids, Optional<Moe_F32x2>:$topk_weights, Variadic<Moe_Payload>:$payloads,
       Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
-      Variadic<Moe_Payload>:$recv, Optional<Moe_I32x1>:$recv_counts, Optional<Moe_I32x1>:$offsets, Moe_Context:$context,
+      Variadic<Moe_Payload>:$recv, Optional<Moe_I32x1>:$recv_counts, Optional<Moe_I32x1>:$offsets, Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 65536>:$n_experts,
       DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors, I64:$combine_payload_offset);
   let destinations = ["recv", "recv_counts", "offsets"];
   let kept = ["recv"];
-  let scalars = ["combine_payload_offset"];
+  let scalar = "combine_payload_offset";
   let fabric = 1;
   let assemblyFormat = [{
     `topk_ids` `(` $topk_ids `:` type($topk_ids) `)` (`topk_weights` `(` $topk_weights^ `:` type($topk_weights) `)`)?
     `payloads` `(` $payloads `:` type($payloads) `)` `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
     `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)`
     `outs` `(` $recv `:` type($recv) `)` (`recv_counts` `(` $recv_counts^ `:` type($recv_counts) `)`)?
-    (`offsets` `(` $offsets^ `:` type($offsets) `)`)? `context` `(` $context `)` attr-dict `->` `(` type(results) `)`
+    (`offsets` `(` $offsets^ `:` type($offsets) `)`)? `context` `(` $device_context `)` attr-dict `->` `(` type(results) `)`
   }];
 }
 
@@ -287,7 +287,7 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
   }];
   let arguments = (ins
       Moe_FloatN:$payload, Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
-      I64:$combine_payload_offset, Moe_FloatN:$out, Moe_Context:$context,
+      I64:$combine_payload_offset, Moe_FloatN:$out, Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 1073741824>:$hidden_size,
       DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
       DefaultValuedAttr<BoolAttr, "false">:$payload_in_workspace,
@@ -298,7 +298,7 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
   let assemblyFormat = [{
     `payload` `(` $payload `:` type($payload) `)` `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
     `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)` `offset` `(` $combine_payload_offset `)`
-    `outs` `(` $out `:` type($out) `)` `context` `(` $context `)` attr-dict (`->` type($tensors)^)?
+    `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
   }];
 }
 
@@ -314,10 +314,11 @@ def Moe_AllocateOp : Moe_Op<Moe_Dialect, "allocate", "moe_allocate"> {
     - C1: as many `sizes` as the result has dynamic dimensions.
     - C2: the result is a contiguous memref in device memory.
   }];
-  let arguments = (ins Variadic<Index>:$sizes, Moe_Context:$context);
+  let arguments = (ins Variadic<Index>:$sizes, Moe_Context:$device_context);
   let results = (outs AnyMemRef:$buffer);
+  let scalar = "buffer";
   let runtime = 0;
-  let assemblyFormat = "`(` $sizes `)` `context` `(` $context `)` attr-dict `:` type($buffer)";
+  let assemblyFormat = "`(` $sizes `)` `context` `(` $device_context `)` attr-dict `:` type($buffer)";
   let extraClassDefinition = "MOE_DEFINE_ALLOCATE_OP($cppClass, moe_allocate)";
 }
 

@@ -1,0 +1,303 @@
+//===- export_graph.c - moe-export-graph ----------------------------------------------------------===//
+//
+// At the end of the pipeline, in the LLVM dialect: an entry for every function that takes its arguments as an array, and the data symbol `moert_graph_info`,
+// the structs of <moert/moert.h>. They are written as text and parsed.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "lib/ir/build.h"
+#include "lib/ir/interface.h"
+#include "lib/ir/passes.h"
+#include "moe-mlir-c/MoeMlir.h"
+#include <inttypes.h>
+#include <mlir-c/Dialect/LLVM.h>
+#include <moert/moert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STR mlirStringRefCreateFromCString
+
+//===--- text -------------------------------------------------------------------------------------===//
+
+typedef struct Text {
+  char *data;
+  size_t used, capacity;
+  int serial;  // of the next global
+} Text;
+
+static void print(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void print(Text *text, const char *format, ...) {
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  size_t length = (size_t)vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  if (text->used + length + 1 > text->capacity) {
+    text->capacity = 2 * (text->used + length + 1);
+    text->data = realloc(text->data, text->capacity);
+    if (!text->data) abort();  // as LLVM does when it has no memory
+  }
+  vsnprintf(text->data + text->used, length + 1, format, again);
+  va_end(again);
+  text->used += length;
+}
+
+//===--- constants --------------------------------------------------------------------------------===//
+//
+// Each writes a global and returns its number; @moe.c<number> is its name. -1 stands for a null pointer.
+
+static int writeString(Text *text, MlirStringRef string) {
+  print(text, "llvm.mlir.global internal constant @moe.c%d(\"", text->serial);
+  for (size_t i = 0; i < string.length; ++i) print(text, "\\%02X", (unsigned char)string.data[i]);
+  print(text, "\\00\") {addr_space = 0 : i32}\n");
+  return text->serial++;
+}
+
+static int writeNumbers(Text *text, intptr_t count, const int64_t *numbers) {
+  if (count == 0) return -1;
+  print(text, "llvm.mlir.global internal constant @moe.c%d(dense<[", text->serial);
+  for (intptr_t i = 0; i < count; ++i) print(text, "%s%" PRId64, i ? ", " : "", numbers[i]);
+  print(text, "]> : tensor<%ldxi64>) : !llvm.array<%ld x i64>\n", (long)count, (long)count);
+  return text->serial++;
+}
+
+// A struct, or an array of structs, is built field by field in the initialiser of its global.
+typedef struct Field {
+  enum { NUMBER, GLOBAL, FUNCTION } kind;
+  int64_t number;        // or the number of a global
+  const char *function;  // entry of this function
+} Field;
+
+static Field number(int64_t value) { return (Field){NUMBER, value, NULL}; }
+static Field global(int constant) { return (Field){GLOBAL, constant, NULL}; }
+
+static void writeField(Text *text, const Field *field, const char *type, const char *position, int *value) {
+  if (field->kind == NUMBER) print(text, "  %%f%d = llvm.mlir.constant(%" PRId64 " : i64) : i64\n", *value, field->number);
+  else if (field->kind == FUNCTION) print(text, "  %%f%d = llvm.mlir.addressof @\"moe.entry.%s\" : !llvm.ptr\n", *value, field->function);
+  else if (field->number < 0) print(text, "  %%f%d = llvm.mlir.zero : !llvm.ptr\n", *value);
+  else print(text, "  %%f%d = llvm.mlir.addressof @moe.c%" PRId64 " : !llvm.ptr\n", *value, field->number);
+  print(text, "  %%a%d = llvm.insertvalue %%f%d, %%a%d[%s] : %s\n", *value + 1, *value, *value, position, type);
+  ++*value;
+}
+
+// `rows` structs of `columns` fields (rows 0: one struct, not an array) under `linkage` and `name`.
+static void writeStructs(Text *text, const char *linkage, const char *name, intptr_t rows, intptr_t columns, const Field *fields) {
+  char row[256] = "!llvm.struct<(", type[320], position[48];
+  int value = 0;
+  for (intptr_t c = 0; c < columns; ++c) snprintf(row + strlen(row), sizeof row - strlen(row), "%s%s", c ? ", " : "", fields[c].kind == NUMBER ? "i64" : "ptr");
+  snprintf(row + strlen(row), sizeof row - strlen(row), ")>");
+  if (rows) snprintf(type, sizeof type, "!llvm.array<%ld x %s>", (long)rows, row + strlen("!llvm."));
+  else snprintf(type, sizeof type, "%s", row);
+  print(text, "llvm.mlir.global %s constant @%s() : %s {\n  %%a0 = llvm.mlir.poison : %s\n", linkage, name, type, type);
+  for (intptr_t r = 0; r < (rows ? rows : 1); ++r) {
+    for (intptr_t c = 0; c < columns; ++c) {
+      if (rows) snprintf(position, sizeof position, "%ld, %ld", (long)r, (long)c);
+      else snprintf(position, sizeof position, "%ld", (long)c);
+      writeField(text, &fields[r * columns + c], type, position, &value);
+    }
+  }
+  print(text, "  llvm.return %%a%d : %s\n}\n", value, type);
+}
+
+static int writeTable(Text *text, intptr_t rows, intptr_t columns, const Field *fields) {
+  char name[32];
+  if (rows == 0) return -1;
+  int serial = text->serial++;
+  snprintf(name, sizeof name, "moe.c%d", serial);
+  writeStructs(text, "internal", name, rows, columns, fields);
+  return serial;
+}
+
+//===--- arguments --------------------------------------------------------------------------------===//
+
+static MlirAttribute member(MlirAttribute dictionary, const char *name) { return mlirDictionaryAttrGetElementByName(dictionary, STR(name)); }
+
+static int64_t choice(MlirAttribute string, const char *const *names) {
+  MlirStringRef text = mlirStringAttrGetValue(string);
+  int64_t index = 0;
+  while (strlen(names[index]) != text.length || memcmp(names[index], text.data, text.length) != 0) ++index;
+  return index;
+}
+
+static bool isBuffer(MlirType type) { return mlirTypeIsARankedTensor(type) || mlirTypeIsAMemRef(type); }
+
+static int writeSymbols(Text *text, MlirAttribute symbols) {
+  intptr_t rank = mlirArrayAttrGetNumElements(symbols);
+  Field fields[MOE_MAX_RANK];
+  bool any = false;
+  for (intptr_t i = 0; i < rank; ++i) {
+    MlirStringRef name = mlirStringAttrGetValue(mlirArrayAttrGetElement(symbols, i));
+    fields[i] = global(name.length ? writeString(text, name) : -1);
+    any |= name.length > 0;
+  }
+  return any ? writeTable(text, rank, 1, fields) : -1;
+}
+
+static int writeWorkspace(Text *text, MlirAttribute workspace) {
+  int64_t numbers[sizeof(moert_workspace_info) / 8];
+  if (mlirAttributeIsNull(workspace)) return -1;
+  for (size_t i = 0; i < sizeof numbers / 8; ++i) numbers[i] = mlirIntegerAttrGetValueInt(mlirArrayAttrGetElement(workspace, (intptr_t)i));
+  return writeNumbers(text, sizeof numbers / 8, numbers);
+}
+
+enum { ARGUMENT_FIELDS = 8, FUNCTION_FIELDS = 4, GRAPH_FIELDS = 9 };
+_Static_assert(sizeof(moert_argument_info) == 8 * ARGUMENT_FIELDS && sizeof(moert_function_info) == 8 * FUNCTION_FIELDS, "the tables follow moert.h");
+_Static_assert(sizeof(moert_graph_description) == 8 * GRAPH_FIELDS, "the description follows moert.h");
+
+static void writeArgument(Text *text, MlirAttribute argument, Field *fields) {
+  static const char *const roles[] = {"in", "out", "inout"}, *const memories[] = {"device", "host", "symmetric", "value"};
+  MlirType type = mlirTypeAttrGetValue(member(argument, "type"));
+  int64_t shape[MOE_MAX_RANK];
+  intptr_t rank = isBuffer(type) ? mlirShapedTypeGetRank(type) : 0;
+  for (intptr_t i = 0; i < rank; ++i) shape[i] = mlirShapedTypeIsDynamicDim(type, i) ? -1 : mlirShapedTypeGetDimSize(type, i);
+  fields[0] = global(writeString(text, mlirStringAttrGetValue(member(argument, "name"))));
+  fields[1] = number(moeDtypeCode(isBuffer(type) ? mlirShapedTypeGetElementType(type) : type));
+  fields[2] = number(choice(member(argument, "role"), roles));
+  fields[3] = number(choice(member(argument, "memory"), memories));
+  fields[4] = number(rank);
+  fields[5] = global(writeNumbers(text, rank, shape));
+  fields[6] = global(writeSymbols(text, member(argument, "symbols")));
+  fields[7] = global(writeWorkspace(text, member(argument, "workspace")));
+}
+
+//===--- functions --------------------------------------------------------------------------------===//
+
+// The type of an argument of the C interface: numbers go by value, buffers by their descriptor's address.
+static void printArgumentType(Text *text, MlirType type) {
+  if (isBuffer(type)) print(text, "!llvm.ptr");
+  else if (mlirTypeIsAIndex(type)) print(text, "i64");
+  else if (mlirTypeIsAInteger(type)) print(text, "i%u", mlirIntegerTypeGetWidth(type));
+  else print(text, mlirTypeIsABF16(type) ? "bf16" : "f%u", mlirFloatTypeGetWidth(type));
+}
+
+static void printArgumentTypes(Text *text, MlirAttribute interface) {
+  for (intptr_t i = 0; i < mlirArrayAttrGetNumElements(interface); ++i) {
+    printArgumentType(text, mlirTypeAttrGetValue(member(mlirArrayAttrGetElement(interface, i), "type")));
+    print(text, ", ");
+  }
+  print(text, "!llvm.ptr");  // the context
+}
+
+static void writeEntry(Text *text, const char *name, MlirAttribute interface) {
+  intptr_t count = mlirArrayAttrGetNumElements(interface);
+  print(text, "llvm.func @\"_mlir_ciface_%s\"(", name);
+  printArgumentTypes(text, interface);
+  print(text, ") -> i32\nllvm.func @\"moe.entry.%s\"(%%arguments: !llvm.ptr, %%context: !llvm.ptr) -> i32 {\n", name);
+  for (intptr_t i = 0; i < count; ++i) {
+    MlirType type = mlirTypeAttrGetValue(member(mlirArrayAttrGetElement(interface, i), "type"));
+    print(text, "  %%s%ld = llvm.getelementptr %%arguments[%ld] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n", (long)i, (long)i);
+    print(text, "  %%p%ld = llvm.load %%s%ld : !llvm.ptr -> !llvm.ptr\n", (long)i, (long)i);
+    if (isBuffer(type)) continue;
+    print(text, "  %%v%ld = llvm.load %%p%ld : !llvm.ptr -> ", (long)i, (long)i);
+    printArgumentType(text, type);
+    print(text, "\n");
+  }
+  print(text, "  %%status = llvm.call @\"_mlir_ciface_%s\"(", name);
+  for (intptr_t i = 0; i < count; ++i)
+    print(text, "%%%c%ld, ", isBuffer(mlirTypeAttrGetValue(member(mlirArrayAttrGetElement(interface, i), "type"))) ? 'p' : 'v', (long)i);
+  print(text, "%%context) : (");
+  printArgumentTypes(text, interface);
+  print(text, ") -> i32\n  llvm.return %%status : i32\n}\n");
+}
+
+static void writeFunction(Text *text, const char *name, MlirAttribute interface, Field *fields) {
+  intptr_t count = mlirArrayAttrGetNumElements(interface);
+  Field *arguments = calloc((size_t)count * ARGUMENT_FIELDS + 1, sizeof *arguments);
+  for (intptr_t i = 0; i < count; ++i) writeArgument(text, mlirArrayAttrGetElement(interface, i), &arguments[i * ARGUMENT_FIELDS]);
+  writeEntry(text, name, interface);
+  fields[0] = global(writeString(text, STR(name)));
+  fields[1] = (Field){FUNCTION, 0, name};
+  fields[2] = number(count);
+  fields[3] = global(writeTable(text, count, ARGUMENT_FIELDS, arguments));
+  free(arguments);
+}
+
+//===--- the graph --------------------------------------------------------------------------------===//
+
+static int writeKernelKeys(Text *text, MlirAttribute keys, intptr_t count) {
+  Field *fields = calloc((size_t)count + 1, sizeof *fields);
+  for (intptr_t i = 0; i < count; ++i) fields[i] = global(writeString(text, mlirStringAttrGetValue(mlirArrayAttrGetElement(keys, i))));
+  int table = writeTable(text, count, 1, fields);
+  free(fields);
+  return table;
+}
+
+static void writeGraph(Text *text, MlirOperation module, int functions, intptr_t numFunctions) {
+  MlirAttribute target = mlirOperationGetAttributeByName(module, STR(MOE_TARGET)), keys = mlirOperationGetAttributeByName(module, STR(MOE_KERNELS));
+  intptr_t numKeys = mlirAttributeIsNull(keys) ? 0 : mlirArrayAttrGetNumElements(keys);
+  Field fields[GRAPH_FIELDS] = {
+      number((int64_t)MOERT_GRAPH_MAGIC),
+      number(MOERT_ABI_VERSION),
+      number(sizeof(moert_graph_description)),
+      global(writeString(text, mlirAttributeIsNull(target) ? STR("host") : mlirStringAttrGetValue(target))),
+      global(writeString(text, STR("moe-mlir " MOE_VERSION ", LLVM " MOE_LLVM_VERSION))),
+      number(numFunctions),
+      global(functions),
+      number(numKeys),
+      global(numKeys ? writeKernelKeys(text, keys, numKeys) : -1),
+  };
+  writeStructs(text, "external", "moert_graph_info", 0, GRAPH_FIELDS, fields);
+}
+
+// The functions with an interface; for each one, `_mlir_ciface_` and the function itself carry the attribute.
+static bool exportedName(MlirOperation function, char *name, size_t size) {
+  static const char wrapper[] = "_mlir_ciface_";
+  MlirStringRef symbol = mlirStringAttrGetValue(mlirOperationGetAttributeByName(function, STR("sym_name")));
+  bool wraps = symbol.length >= sizeof wrapper - 1 && memcmp(symbol.data, wrapper, sizeof wrapper - 1) == 0;
+  if (wraps || symbol.length >= size || mlirAttributeIsNull(mlirOperationGetAttributeByName(function, STR(MOE_INTERFACE)))) return false;
+  memcpy(name, symbol.data, symbol.length);
+  name[symbol.length] = 0;
+  return true;
+}
+
+static MlirLogicalResult writeModule(Text *text, MlirOperation module) {
+  MoeOpList found = MOE_FIND(module, "llvm.func");
+  Field *fields = calloc((size_t)found.count * FUNCTION_FIELDS + 1, sizeof *fields);
+  char(*names)[256] = calloc((size_t)found.count + 1, sizeof *names);
+  intptr_t count = 0;
+  for (intptr_t i = 0; i < found.count; ++i) {
+    if (!exportedName(found.ops[i], names[count], sizeof *names)) continue;
+    writeFunction(text, names[count], mlirOperationGetAttributeByName(found.ops[i], STR(MOE_INTERFACE)), &fields[count * FUNCTION_FIELDS]);
+    ++count;
+  }
+  if (count) writeGraph(text, module, writeTable(text, count, FUNCTION_FIELDS, fields), count);
+  free(found.ops), free(fields), free(names);
+  return count ? MOE_OK : moeError(module, "has no public function with a body to export: run moe-declare-interface before bufferization");
+}
+
+// The parsed ops move into the module; declarations of what it already has do not.
+static void insertAll(MlirOperation module, MlirModule parsed) {
+  MlirBlock body = mlirModuleGetBody(mlirModuleFromOperation(module));
+  MlirSymbolTable table = mlirSymbolTableCreate(module);
+  for (MlirOperation op = mlirBlockGetFirstOperation(mlirModuleGetBody(parsed)), next; !mlirOperationIsNull(op); op = next) {
+    next = mlirOperationGetNextInBlock(op);
+    MlirStringRef name = mlirStringAttrGetValue(mlirOperationGetAttributeByName(op, STR("sym_name")));
+    if (!mlirOperationIsNull(mlirSymbolTableLookup(table, name))) continue;
+    mlirOperationRemoveFromParent(op);
+    mlirBlockAppendOwnedOperation(body, op);
+  }
+  mlirSymbolTableDestroy(table);
+}
+
+static MlirLogicalResult run(MlirOperation module, const char *const *options) {
+  (void)options;
+  Text text = {NULL, 0, 0, 0};
+  MlirLogicalResult result = writeModule(&text, module);
+  if (mlirLogicalResultIsSuccess(result)) {
+    MlirModule parsed = mlirModuleCreateParse(mlirOperationGetContext(module), mlirStringRefCreate(text.data, text.used));
+    if (mlirModuleIsNull(parsed)) {
+      result = moeError(module, "could not be given its description");
+    } else {
+      insertAll(module, parsed);
+      mlirModuleDestroy(parsed);
+    }
+  }
+  free(text.data);
+  return result;
+}
+
+static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__llvm__, NULL};
+
+const MoePass moeExportGraph = {"moe-export-graph", "Add the entries and the description that graph.so exports", NULL, dialects, run};

@@ -1,0 +1,124 @@
+//===- lower_to_runtime.c - moe-lower-to-runtime --------------------------------------------------===//
+//
+// Turns the functions of a module whose control flow is cf into what graph.so exports: each returns a status, takes the context as a pointer,
+// calls the runtime for every op of ours, and returns at the first error.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "lib/ir/build.h"
+#include "lib/ir/lowering.h"
+#include "lib/ir/passes.h"
+#include "moe-mlir-c/MoeMlir.h"
+#include <mlir-c/Dialect/Arith.h>
+#include <mlir-c/Dialect/ControlFlow.h>
+#include <mlir-c/Dialect/Func.h>
+#include <mlir-c/Dialect/LLVM.h>
+#include <mlir-c/Dialect/MemRef.h>
+#include <stdlib.h>
+
+#define STR mlirStringRefCreateFromCString
+
+//===--- types that mean nothing below this pass --------------------------------------------------===//
+
+// !moe.context is a pointer, and host memory is memory.
+static MlirType loweredType(MlirType type) {
+  if (moeMlirTypeIsAContext(type)) return moePointerType(mlirTypeGetContext(type));
+  if (!mlirTypeIsAMemRef(type) || !moeMlirAttributeIsAHost(mlirMemRefTypeGetMemorySpace(type))) return type;
+  int64_t shape[MOE_MAX_RANK];
+  intptr_t rank = mlirShapedTypeGetRank(type);
+  for (intptr_t dim = 0; dim < rank; ++dim) shape[dim] = mlirShapedTypeGetDimSize(type, dim);
+  return mlirMemRefTypeGet(mlirShapedTypeGetElementType(type), rank, shape, mlirMemRefTypeGetLayout(type), mlirAttributeGetNull());
+}
+
+static void lowerValue(MlirValue value) {
+  MlirType type = mlirValueGetType(value), lowered = loweredType(type);
+  if (!mlirTypeEqual(type, lowered)) mlirValueSetType(value, lowered);
+}
+
+static MlirWalkResult lowerTypes(MlirOperation op, void *data) {
+  (void)data;
+  for (intptr_t i = 0; i < mlirOperationGetNumResults(op); ++i) lowerValue(mlirOperationGetResult(op, i));
+  for (intptr_t r = 0; r < mlirOperationGetNumRegions(op); ++r)
+    for (MlirBlock block = mlirRegionGetFirstBlock(mlirOperationGetRegion(op, r)); !mlirBlockIsNull(block); block = mlirBlockGetNextInRegion(block))
+      for (intptr_t i = 0; i < mlirBlockGetNumArguments(block); ++i) lowerValue(mlirBlockGetArgument(block, i));
+  return MlirWalkResultAdvance;
+}
+
+//===--- functions --------------------------------------------------------------------------------===//
+
+static void returnStatus(MlirBlock block, MlirLocation location, MlirValue status) {
+  MlirOperationState state = mlirOperationStateGet(STR("func.return"), location);
+  mlirOperationStateAddOperands(&state, 1, &status);
+  mlirBlockAppendOwnedOperation(block, mlirOperationCreate(&state));
+}
+
+// Every return returns MOERT_OK, and a last block returns the status that it is given.
+static MlirBlock returnStatuses(MlirOperation function) {
+  MlirContext mlir = mlirOperationGetContext(function);
+  MlirLocation location = mlirOperationGetLocation(function);
+  MlirType i32 = mlirIntegerTypeGet(mlir, 32);
+  MoeOpList returns = MOE_FIND(function, "func.return");
+  for (intptr_t i = 0; i < returns.count; ++i) {
+    MlirBlock block = mlirOperationGetBlock(returns.ops[i]);
+    MlirValue ok = moeBuildConstant(returns.ops[i], i32, 0);
+    mlirOperationDestroy(returns.ops[i]);
+    returnStatus(block, location, ok);
+  }
+  free(returns.ops);
+  MlirBlock exit = mlirBlockCreate(1, &i32, &location);
+  mlirRegionAppendOwnedBlock(mlirOperationGetRegion(function, 0), exit);
+  returnStatus(exit, location, mlirBlockGetArgument(exit, 0));
+  return exit;
+}
+
+static void setFunctionType(MlirOperation function, MlirBlock entry) {
+  MlirContext mlir = mlirOperationGetContext(function);
+  MlirType i32 = mlirIntegerTypeGet(mlir, 32);
+  intptr_t count = mlirBlockGetNumArguments(entry);
+  MlirType *inputs = malloc((size_t)(count + 1) * sizeof *inputs);
+  for (intptr_t i = 0; i < count; ++i) inputs[i] = mlirValueGetType(mlirBlockGetArgument(entry, i));
+  mlirOperationSetAttributeByName(function, STR("function_type"), mlirTypeAttrGet(mlirFunctionTypeGet(mlir, count, inputs, 1, &i32)));
+  mlirOperationSetAttributeByName(function, STR("llvm.emit_c_interface"), mlirUnitAttrGet(mlir));
+  free(inputs);
+}
+
+static MlirLogicalResult lowerOps(MlirOperation function, MoeLowering *lowering) {
+  MoeOpList ours = MOE_FIND(function, "moe.", "ep.");
+  MlirLogicalResult result = MOE_OK;
+  for (intptr_t i = 0; i < ours.count && mlirLogicalResultIsSuccess(result); ++i) {
+    MlirOperation op = ours.ops[i];
+    lowering->before = op;
+    if (!mlirOperationEqual(mlirOperationGetParentOperation(op), function))
+      result = moeError(op, "is inside an op with a region: run convert-scf-to-cf first (inside linalg.generic and scf.forall it has no meaning)");
+    else
+      result = moeOpOf(op)->lower(op, lowering);
+  }
+  free(ours.ops);
+  return result;
+}
+
+static MlirLogicalResult lowerFunction(MlirOperation function) {
+  MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(function, 0));
+  if (mlirBlockIsNull(entry)) return MOE_OK;  // a declaration
+  intptr_t count = mlirBlockGetNumArguments(entry);
+  MlirValue context = count ? mlirBlockGetArgument(entry, count - 1) : (MlirValue){NULL};
+  if (!count || !mlirTypeIsALLVMPointerType(mlirValueGetType(context))) return moeError(function, "must take a !moe.context as its last argument");
+  MoeLowering lowering = {mlirOperationGetContext(function), function, context, entry, returnStatuses(function)};
+  setFunctionType(function, entry);
+  return lowerOps(function, &lowering);
+}
+
+static MlirLogicalResult run(MlirOperation module, const char *const *options) {
+  (void)options;
+  MoeOpList functions = MOE_FIND(module, "func.func");
+  MlirLogicalResult result = MOE_OK;
+  mlirOperationWalk(module, lowerTypes, NULL, MlirWalkPreOrder);
+  for (intptr_t i = 0; i < functions.count && mlirLogicalResultIsSuccess(result); ++i) result = lowerFunction(functions.ops[i]);
+  free(functions.ops);
+  return result;
+}
+
+static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__arith__, mlirGetDialectHandle__cf__, mlirGetDialectHandle__func__,
+                                                      mlirGetDialectHandle__llvm__, mlirGetDialectHandle__memref__, NULL};
+
+const MoePass moeLowerToRuntime = {"moe-lower-to-runtime", "Turn ops on buffers into calls of the runtime that leave the function on error", NULL, dialects, run};

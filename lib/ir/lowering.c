@@ -1,0 +1,339 @@
+//===- lowering.c - from an op on buffers to a call of its runtime function -----------------------===//
+
+#include "lib/ir/lowering.h"
+#include "lib/ir/build.h"
+#include <mlir-c/Dialect/LLVM.h>
+#include <moert/moert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STR mlirStringRefCreateFromCString
+
+void moeReplaceOp(MlirOperation op, intptr_t numValues, const MlirValue *values) {
+  for (intptr_t i = 0; i < numValues; ++i) mlirValueReplaceAllUsesOfWith(mlirOperationGetResult(op, i), values[i]);
+  mlirOperationDestroy(op);
+}
+
+//===--- the frame: the words of one call ---------------------------------------------------------===//
+
+typedef struct Word {
+  MlirValue value;  // an i64; null: the address of word `target` of the same frame
+  intptr_t target;
+} Word;
+
+typedef struct Frame {
+  MoeLowering *lowering;
+  Word *words;
+  intptr_t count, capacity;
+} Frame;
+
+// The index of `count` new words, which read as 0 until they are set.
+static intptr_t reserve(Frame *frame, intptr_t count) {
+  intptr_t first = frame->count;
+  frame->count += count;
+  if (frame->count > frame->capacity) {
+    frame->capacity = 2 * frame->count;
+    frame->words = realloc(frame->words, (size_t)frame->capacity * sizeof *frame->words);
+    if (!frame->words) abort();  // as LLVM does when it has no memory
+  }
+  MlirOperation before = frame->lowering->before;
+  MlirValue zero = moeBuildConstant(before, moeInt64Type(frame->lowering->mlir), 0);
+  for (intptr_t i = first; i < frame->count; ++i) frame->words[i] = (Word){zero, 0};
+  return first;
+}
+
+static void setValue(Frame *frame, intptr_t word, MlirValue value) { frame->words[word] = (Word){value, 0}; }
+static void setAddress(Frame *frame, intptr_t word, intptr_t target) { frame->words[word] = (Word){{NULL}, target}; }
+static void setNumber(Frame *frame, intptr_t word, int64_t number) {
+  setValue(frame, word, moeBuildConstant(frame->lowering->before, moeInt64Type(frame->lowering->mlir), number));
+}
+
+//===--- tensors ----------------------------------------------------------------------------------===//
+
+enum { TENSOR_DATA, TENSOR_DEVICE, TENSOR_NDIM_DTYPE, TENSOR_SHAPE, TENSOR_STRIDES, TENSOR_BYTE_OFFSET, TENSOR_WORDS };
+_Static_assert(sizeof(moert_tensor) == 8 * TENSOR_WORDS, "moert_tensor consists of 8-byte words");
+_Static_assert(offsetof(moert_tensor, dtype) == 8 * TENSOR_NDIM_DTYPE + 4, "rank and element type share a word");
+
+// The fields that the type alone decides.
+static void packType(Frame *frame, intptr_t tensor, MlirType type) {
+  intptr_t rank = mlirShapedTypeGetRank(type), extents = reserve(frame, 2 * rank);
+  setNumber(frame, tensor + TENSOR_DEVICE, MOERT_DEVICE_CPU);
+  setNumber(frame, tensor + TENSOR_NDIM_DTYPE, rank | moeDtypeCode(mlirShapedTypeGetElementType(type)) << 32);
+  setAddress(frame, tensor + TENSOR_SHAPE, extents);
+  setAddress(frame, tensor + TENSOR_STRIDES, extents + rank);
+}
+
+static MlirValue addressOf(MlirOperation before, MlirValue buffer) {
+  MlirType index = mlirIndexTypeGet(mlirOperationGetContext(before));
+  return moeBuildInt64(before, moeBuildValue(before, "memref.extract_aligned_pointer_as_index", 1, &buffer, index, 0, NULL));
+}
+
+static void packTensor(Frame *frame, intptr_t tensor, MlirValue buffer) {
+  MlirOperation before = frame->lowering->before;
+  MlirContext mlir = frame->lowering->mlir;
+  MlirType type = mlirValueGetType(buffer), element = mlirShapedTypeGetElementType(type), results[2 + 2 * MOE_MAX_RANK];
+  intptr_t rank = mlirShapedTypeGetRank(type);
+  results[0] = mlirMemRefTypeContiguousGet(element, 0, NULL, mlirAttributeGetNull());
+  for (intptr_t i = 1; i < 2 + 2 * rank; ++i) results[i] = mlirIndexTypeGet(mlir);
+  MlirOperation metadata = moeBuild(before, "memref.extract_strided_metadata", 1, &buffer, 2 + 2 * rank, results, 0, NULL);
+
+  packType(frame, tensor, type);
+  setValue(frame, tensor + TENSOR_DATA, addressOf(before, buffer));
+  MlirValue product[2] = {moeBuildInt64(before, mlirOperationGetResult(metadata, 1)), moeBuildConstant(before, moeInt64Type(mlir), moeElementBytes(element))};
+  setValue(frame, tensor + TENSOR_BYTE_OFFSET, moeBuildValue(before, "arith.muli", 2, product, moeInt64Type(mlir), 0, NULL));
+  intptr_t extents = frame->words[tensor + TENSOR_SHAPE].target;
+  for (intptr_t i = 0; i < 2 * rank; ++i) setValue(frame, extents + i, moeBuildInt64(before, mlirOperationGetResult(metadata, 2 + i)));
+}
+
+// A contiguous tensor without data, of the type's sizes and, for its dynamic ones, those of the op's extents.
+static void packView(Frame *frame, intptr_t tensor, MlirOperation op, MlirType type) {
+  const MoeOp *info = moeOpOf(op);
+  intptr_t rank = mlirShapedTypeGetRank(type), next = 0;
+  for (int i = 0; i < info->numOperands; ++i)
+    if (info->operands[i].kind == MOE_EXTENT) next = moeOperandRange(op, i).first;
+  packType(frame, tensor, type);
+  intptr_t extents = frame->words[tensor + TENSOR_SHAPE].target;
+  for (intptr_t dim = 0; dim < rank; ++dim) {
+    if (mlirShapedTypeIsDynamicDim(type, dim)) setValue(frame, extents + dim, moeBuildInt64(frame->lowering->before, mlirOperationGetOperand(op, next++)));
+    else setNumber(frame, extents + dim, mlirShapedTypeGetDimSize(type, dim));
+  }
+  setNumber(frame, tensor + TENSOR_STRIDES, 0);
+}
+
+//===--- parameters and arguments -----------------------------------------------------------------===//
+
+static int64_t attributeWord(MlirOperation op, const MoeAttribute *attribute) {
+  if (attribute->kind != MOE_FLOAT) return moeInt(op, attribute->name);
+  double number = moeFloat(op, attribute->name);
+  int64_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+static intptr_t packParameters(Frame *frame, MlirOperation op) {
+  const MoeOp *info = moeOpOf(op);
+  intptr_t params = reserve(frame, 1 + info->numAttributes);
+  setNumber(frame, params, 8 * (1 + info->numAttributes));
+  for (int i = 0; i < info->numAttributes; ++i) setNumber(frame, params + 1 + i, attributeWord(op, &info->attributes[i]));
+  return params;
+}
+
+static bool isPassed(const MoeOperand *entry) { return entry->kind != MOE_CONTEXT && entry->kind != MOE_EXTENT; }
+
+static intptr_t argumentWords(const MoeOp *info) {
+  intptr_t words = 1 + (info->scalar ? 1 : 0);
+  for (int i = 0; i < info->numOperands; ++i)
+    if (isPassed(&info->operands[i])) words += info->operands[i].variadic ? 2 : 1;
+  return words;
+}
+
+// Sets the operand's words from `word` on; the word behind them.
+static intptr_t packOperand(Frame *frame, MlirOperation op, int index, intptr_t word) {
+  const MoeOperand *entry = &moeOpOf(op)->operands[index];
+  MoeRange range = moeOperandRange(op, index);
+  if (entry->variadic) setNumber(frame, word++, range.count);
+  if (entry->kind == MOE_VALUE) {
+    setValue(frame, word, moeBuildInt64(frame->lowering->before, mlirOperationGetOperand(op, range.first)));
+  } else if (range.count > 0) {
+    intptr_t tensors = reserve(frame, range.count * TENSOR_WORDS);
+    setAddress(frame, word, tensors);
+    for (intptr_t i = 0; i < range.count; ++i) packTensor(frame, tensors + i * TENSOR_WORDS, mlirOperationGetOperand(op, range.first + i));
+  }
+  return word + 1;
+}
+
+// `scalar` becomes the word that the op's scalar result points to: a number, or the tensor of a view if `view` is not null.
+static intptr_t packArguments(Frame *frame, MlirOperation op, MlirType view, intptr_t *scalar) {
+  const MoeOp *info = moeOpOf(op);
+  intptr_t args = reserve(frame, argumentWords(info)), word = args;
+  setNumber(frame, word++, 8 * argumentWords(info));
+  for (int i = 0; i < info->numOperands; ++i)
+    if (isPassed(&info->operands[i])) word = packOperand(frame, op, i, word);
+  if (info->scalar) {
+    *scalar = reserve(frame, mlirTypeIsNull(view) ? 1 : TENSOR_WORDS);
+    if (!mlirTypeIsNull(view)) packView(frame, *scalar, op, view);
+    setAddress(frame, word, *scalar);
+  }
+  return args;
+}
+
+//===--- the call ---------------------------------------------------------------------------------===//
+
+static MlirValue wordIndex(MlirOperation before, intptr_t word) {
+  return moeBuildConstant(before, mlirIndexTypeGet(mlirOperationGetContext(before)), word);
+}
+
+static MlirValue wordAddress(MlirOperation before, MlirValue base, intptr_t word) {
+  MlirType i64 = moeInt64Type(mlirOperationGetContext(before));
+  MlirValue sum[2] = {base, moeBuildConstant(before, i64, 8 * word)};
+  return moeBuildValue(before, "arith.addi", 2, sum, i64, 0, NULL);
+}
+
+// On the stack, in the function's first block, however often the call is made.
+static MlirValue allocateWords(Frame *frame) {
+  MlirContext mlir = frame->lowering->mlir;
+  int64_t size = frame->count;
+  MlirType type = mlirMemRefTypeContiguousGet(moeInt64Type(mlir), 1, &size, mlirAttributeGetNull());
+  MlirNamedAttribute attributes[2] = {moeNamed(mlir, "alignment", mlirIntegerAttrGet(moeInt64Type(mlir), 16)),
+                                      moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 2, (int32_t[]){0, 0}))};
+  return moeBuildValue(mlirBlockGetFirstOperation(frame->lowering->entry), "memref.alloca", 0, NULL, type, 2, attributes);
+}
+
+static void storeWords(Frame *frame, MlirValue words, MlirValue base) {
+  MlirOperation before = frame->lowering->before;
+  for (intptr_t i = 0; i < frame->count; ++i) {
+    const Word *word = &frame->words[i];
+    MlirValue value = mlirValueIsNull(word->value) ? wordAddress(before, base, word->target) : word->value;
+    MlirValue operands[3] = {value, words, wordIndex(before, i)};
+    moeBuild(before, "memref.store", 3, operands, 0, NULL, 0, NULL);
+  }
+}
+
+static MlirOperation moduleOf(MlirOperation op) {
+  for (MlirOperation parent = op; !mlirOperationIsNull(parent); parent = mlirOperationGetParentOperation(op)) op = parent;
+  return op;
+}
+
+static void declare(MlirOperation before, const char *symbol, intptr_t numInputs, const MlirType *inputs, MlirType status) {
+  MlirContext mlir = mlirOperationGetContext(before);
+  MlirOperation module = moduleOf(before);
+  MlirSymbolTable table = mlirSymbolTableCreate(module);
+  if (mlirOperationIsNull(mlirSymbolTableLookup(table, STR(symbol)))) {
+    MlirOperationState state = mlirOperationStateGet(STR("func.func"), mlirOperationGetLocation(before));
+    MlirRegion body = mlirRegionCreate();
+    mlirOperationStateAddOwnedRegions(&state, 1, &body);
+    MlirNamedAttribute attributes[3] = {
+        moeNamed(mlir, "sym_name", mlirStringAttrGet(mlir, STR(symbol))), moeNamed(mlir, "sym_visibility", mlirStringAttrGet(mlir, STR("private"))),
+        moeNamed(mlir, "function_type", mlirTypeAttrGet(mlirFunctionTypeGet(mlir, numInputs, inputs, 1, &status)))};
+    mlirOperationStateAddAttributes(&state, 3, attributes);
+    mlirSymbolTableInsert(table, mlirOperationCreate(&state));
+  }
+  mlirSymbolTableDestroy(table);
+}
+
+// What stands from `before` on moves to a block of its own, which an OK status leads to; any other leads to the function's exit.
+static void leaveUnlessOk(MlirValue status, MoeLowering *lowering) {
+  MlirContext mlir = lowering->mlir;
+  MlirType i1 = mlirIntegerTypeGet(mlir, 1);
+  MlirNamedAttribute equal = moeNamed(mlir, "predicate", mlirIntegerAttrGet(moeInt64Type(mlir), 0));
+  MlirValue operands[2] = {status, moeBuildConstant(lowering->before, mlirValueGetType(status), MOERT_OK)};
+  MlirValue ok = moeBuildValue(lowering->before, "arith.cmpi", 2, operands, i1, 1, &equal);
+
+  MlirBlock block = mlirOperationGetBlock(lowering->before), rest = mlirBlockCreate(0, NULL, NULL);
+  mlirRegionInsertOwnedBlockAfter(mlirBlockGetParentRegion(block), block, rest);
+  for (MlirOperation op = lowering->before, next; !mlirOperationIsNull(op); op = next) {
+    next = mlirOperationGetNextInBlock(op);
+    mlirOperationRemoveFromParent(op);
+    mlirBlockAppendOwnedOperation(rest, op);
+  }
+  MlirOperationState branch = mlirOperationStateGet(STR("cf.cond_br"), mlirOperationGetLocation(lowering->before));
+  MlirNamedAttribute sizes = moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 3, (int32_t[]){1, 0, 1}));
+  mlirOperationStateAddOperands(&branch, 2, (MlirValue[]){ok, status});
+  mlirOperationStateAddSuccessors(&branch, 2, (MlirBlock[]){rest, lowering->exit});
+  mlirOperationStateAddAttributes(&branch, 1, &sizes);
+  mlirBlockAppendOwnedOperation(block, mlirOperationCreate(&branch));
+}
+
+static void callAndCheck(const char *symbol, intptr_t numOperands, const MlirValue *operands, MoeLowering *lowering) {
+  MlirType i32 = mlirIntegerTypeGet(lowering->mlir, 32), types[8];
+  for (intptr_t i = 0; i < numOperands; ++i) types[i] = mlirValueGetType(operands[i]);
+  declare(lowering->before, symbol, numOperands, types, i32);
+  MlirNamedAttribute callee = moeNamed(lowering->mlir, "callee", mlirFlatSymbolRefAttrGet(lowering->mlir, STR(symbol)));
+  MlirValue status = moeBuildValue(lowering->before, "func.call", numOperands, operands, i32, 1, &callee);
+  leaveUnlessOk(status, lowering);
+}
+
+typedef struct Call {
+  MlirValue words;   // of the frame, after the call
+  intptr_t scalar;   // which of them the scalar result is
+} Call;
+
+static Call makeCall(MlirOperation op, MlirType view, MoeLowering *lowering) {
+  Frame frame = {lowering, NULL, 0, 0};
+  Call call = {{NULL}, 0};
+  lowering->before = op;
+  intptr_t params = packParameters(&frame, op), args = packArguments(&frame, op, view, &call.scalar);
+  call.words = allocateWords(&frame);
+  MlirValue base = addressOf(op, call.words);
+  storeWords(&frame, call.words, base);
+  free(frame.words);
+  MlirValue kernel = moeBuildValue(op, "llvm.mlir.zero", 0, NULL, moePointerType(lowering->mlir), 0, NULL);
+  MlirValue operands[4] = {moeBuildPointer(op, wordAddress(op, base, params)), moeBuildPointer(op, wordAddress(op, base, args)), kernel, lowering->context};
+  callAndCheck(moeOpOf(op)->symbol, 4, operands, lowering);
+  return call;
+}
+
+MlirLogicalResult moeLowerToCall(MlirOperation op, MoeLowering *lowering) {
+  if (mlirOperationGetNumResults(op) > (moeOpOf(op)->scalar ? 1 : 0)) return moeError(op, "is still on tensors: run one-shot-bufferize first");
+  Call call = makeCall(op, (MlirType){NULL}, lowering);
+  if (moeOpOf(op)->scalar) {
+    MlirValue operands[2] = {call.words, wordIndex(op, call.scalar)};
+    MlirValue number = moeBuildValue(op, "memref.load", 2, operands, moeInt64Type(lowering->mlir), 0, NULL);
+    if (mlirTypeIsAIndex(mlirValueGetType(mlirOperationGetResult(op, 0)))) number = moeBuildIndex(op, number);
+    moeReplaceOp(op, 1, &number);
+  } else {
+    mlirOperationDestroy(op);
+  }
+  return MOE_OK;
+}
+
+MlirLogicalResult moeLowerViewCheck(MlirOperation op, MlirType view, MoeLowering *lowering) {
+  makeCall(op, view, lowering);
+  return MOE_OK;
+}
+
+//===--- the arena --------------------------------------------------------------------------------===//
+
+// The bytes of the buffer; sizes whose product overflows become a number that no arena has.
+static MlirValue bufferBytes(MlirType type, const MlirValue *sizes, MlirOperation before) {
+  MlirType i64 = moeInt64Type(mlirOperationGetContext(before));
+  int64_t fixed = moeElementBytes(mlirShapedTypeGetElementType(type));
+  MlirValue bytes = {NULL};
+  for (intptr_t dim = 0, next = 0; dim < mlirShapedTypeGetRank(type); ++dim) {
+    if (!mlirShapedTypeIsDynamicDim(type, dim)) {
+      fixed *= mlirShapedTypeGetDimSize(type, dim);
+      continue;
+    }
+    MlirValue size = moeBuildInt64(before, sizes[next++]);
+    MlirValue product[2] = {bytes, size};
+    bytes = mlirValueIsNull(bytes) ? size : moeBuildValue(before, "arith.muli", 2, product, i64, 0, NULL);
+  }
+  MlirValue constant = moeBuildConstant(before, i64, fixed), product[2] = {bytes, constant};
+  return mlirValueIsNull(bytes) ? constant : moeBuildValue(before, "arith.muli", 2, product, i64, 0, NULL);
+}
+
+// memref<?xi8> on `pointer`: the descriptor that upstream's lowering expects, cast as its type converter does.
+static MlirValue bytesBuffer(MlirValue pointer, MlirValue bytes, MlirOperation before) {
+  MlirContext mlir = mlirOperationGetContext(before);
+  MlirType i64 = moeInt64Type(mlir), array = mlirLLVMArrayTypeGet(i64, 1), pointerType = moePointerType(mlir);
+  MlirType descriptor = mlirLLVMStructTypeLiteralGet(mlir, 5, (MlirType[]){pointerType, pointerType, i64, array, array}, false);
+  MlirValue zero = moeBuildConstant(before, i64, 0), one = moeBuildConstant(before, i64, 1);
+  const struct {
+    MlirValue value;
+    intptr_t depth;
+    int64_t position[2];
+  } fields[] = {{pointer, 1, {0}}, {pointer, 1, {1}}, {zero, 1, {2}}, {bytes, 2, {3, 0}}, {one, 2, {4, 0}}};
+  MlirValue aggregate = moeBuildValue(before, "llvm.mlir.poison", 0, NULL, descriptor, 0, NULL);
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
+    MlirNamedAttribute position = moeNamed(mlir, "position", mlirDenseI64ArrayGet(mlir, fields[i].depth, fields[i].position));
+    aggregate = moeBuildValue(before, "llvm.insertvalue", 2, (MlirValue[]){aggregate, fields[i].value}, descriptor, 1, &position);
+  }
+  int64_t dynamic = mlirShapedTypeGetDynamicSize();
+  MlirType buffer = mlirMemRefTypeContiguousGet(mlirIntegerTypeGet(mlir, 8), 1, &dynamic, mlirAttributeGetNull());
+  return moeBuildValue(before, "builtin.unrealized_conversion_cast", 1, &aggregate, buffer, 0, NULL);
+}
+
+MlirValue moeAllocateBuffer(MlirType type, intptr_t numSizes, const MlirValue *sizes, MoeLowering *lowering) {
+  MlirOperation before = lowering->before;
+  Frame frame = {lowering, NULL, 0, 0};
+  reserve(&frame, 1);
+  MlirValue slot = allocateWords(&frame), bytes = bufferBytes(type, sizes, before);
+  free(frame.words);
+  MlirValue operands[3] = {lowering->context, bytes, moeBuildPointer(before, addressOf(before, slot))};
+  callAndCheck("moert_context_allocate", 3, operands, lowering);
+  MlirValue load[2] = {slot, wordIndex(before, 0)};
+  MlirValue pointer = moeBuildPointer(before, moeBuildValue(before, "memref.load", 2, load, moeInt64Type(lowering->mlir), 0, NULL));
+  MlirValue view[2 + MOE_MAX_RANK] = {bytesBuffer(pointer, bytes, before), wordIndex(before, 0)};
+  for (intptr_t i = 0; i < numSizes; ++i) view[2 + i] = sizes[i];
+  return moeBuildValue(before, "memref.view", 2 + numSizes, view, type, 0, NULL);
+}

@@ -1,0 +1,205 @@
+//===- ops.c - reading and verifying ops by their table -------------------------------------------===//
+
+#include "lib/ir/ops.h"
+#include "moe-mlir-c/MoeMlir.h"
+#include <mlir-c/Diagnostics.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static MlirStringRef nameOf(MlirOperation op) { return mlirIdentifierStr(mlirOperationGetName(op)); }
+
+static MlirAttribute attributeOf(MlirOperation op, const char *name) {
+  return mlirOperationGetAttributeByName(op, mlirStringRefCreateFromCString(name));
+}
+
+const MoeOp *moeOpOf(MlirOperation op) {
+  MlirStringRef name = nameOf(op);
+  for (const MoeOp *const *info = moeOps; *info; ++info)
+    if (strlen((*info)->name) == name.length && memcmp((*info)->name, name.data, name.length) == 0) return *info;
+  return NULL;
+}
+
+//===--- operands ---------------------------------------------------------------------------------===//
+
+static bool isList(const MoeOperand *entry) { return entry->optional || entry->variadic; }
+
+// How many operands entry `index` has: from operandSegmentSizes, which an op with several lists carries; else the one list has what is left over.
+static intptr_t segmentSize(MlirOperation op, const MoeOp *info, int index) {
+  if (!isList(&info->operands[index])) return 1;
+  MlirAttribute sizes = attributeOf(op, "operandSegmentSizes");
+  if (!mlirAttributeIsNull(sizes)) return mlirDenseI32ArrayGetElement(sizes, index);
+  return mlirOperationGetNumOperands(op) - (info->numOperands - 1);
+}
+
+MoeRange moeOperandRange(MlirOperation op, int index) {
+  const MoeOp *info = moeOpOf(op);
+  MoeRange range = {0, 0};
+  for (int i = 0; i < index; ++i) range.first += segmentSize(op, info, i);
+  range.count = segmentSize(op, info, index);
+  return range;
+}
+
+MlirValue moeOperand(MlirOperation op, int index) {
+  MoeRange range = moeOperandRange(op, index);
+  return range.count > 0 ? mlirOperationGetOperand(op, range.first) : (MlirValue){NULL};
+}
+
+int moeOperandIndex(MlirOperation op, intptr_t position) {
+  const MoeOp *info = moeOpOf(op);
+  int index = 0;
+  for (intptr_t end = segmentSize(op, info, 0); position >= end; end += segmentSize(op, info, index)) ++index;
+  return index;
+}
+
+//===--- attributes -------------------------------------------------------------------------------===//
+
+static const MoeAttribute *attributeEntry(MlirOperation op, const char *name) {
+  const MoeOp *info = moeOpOf(op);
+  for (int i = 0; i < info->numAttributes; ++i)
+    if (strcmp(info->attributes[i].name, name) == 0) return &info->attributes[i];
+  return NULL;
+}
+
+static int64_t caseIndex(const MoeAttribute *entry, MlirStringRef text) {
+  for (int i = 0; i < entry->numCases; ++i)
+    if (strlen(entry->cases[i]) == text.length && memcmp(entry->cases[i], text.data, text.length) == 0) return i;
+  return -1;
+}
+
+int64_t moeInt(MlirOperation op, const char *name) {
+  const MoeAttribute *entry = attributeEntry(op, name);
+  MlirAttribute attribute = attributeOf(op, name);
+  if (mlirAttributeIsNull(attribute)) return (int64_t)entry->defaultValue;
+  if (entry->kind == MOE_ENUM) return caseIndex(entry, mlirStringAttrGetValue(attribute));
+  return entry->kind == MOE_BOOL ? mlirBoolAttrGetValue(attribute) : mlirIntegerAttrGetValueInt(attribute);
+}
+
+double moeFloat(MlirOperation op, const char *name) {
+  MlirAttribute attribute = attributeOf(op, name);
+  return mlirAttributeIsNull(attribute) ? attributeEntry(op, name)->defaultValue : mlirFloatAttrGetValueDouble(attribute);
+}
+
+//===--- diagnostics ------------------------------------------------------------------------------===//
+
+MlirLogicalResult moeError(MlirOperation op, const char *format, ...) {
+  char text[768];
+  MlirStringRef name = nameOf(op);
+  int used = snprintf(text, sizeof text, "'%.*s' op ", (int)name.length, name.data);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
+  va_end(arguments);
+  mlirEmitError(mlirOperationGetLocation(op), text);
+  return MOE_FAIL;
+}
+
+//===--- shapes -----------------------------------------------------------------------------------===//
+
+intptr_t moeRank(MlirValue buffer) { return (intptr_t)mlirShapedTypeGetRank(mlirValueGetType(buffer)); }
+
+int64_t moeDim(MlirValue buffer, intptr_t dim) {
+  if (mlirValueIsNull(buffer)) return MOE_DYNAMIC;
+  MlirType type = mlirValueGetType(buffer);
+  return mlirShapedTypeIsDynamicDim(type, dim) ? MOE_DYNAMIC : mlirShapedTypeGetDimSize(type, dim);
+}
+
+MlirType moeElementType(MlirValue buffer) { return mlirShapedTypeGetElementType(mlirValueGetType(buffer)); }
+
+static const char *operandName(MlirOperation op, int index) { return moeOpOf(op)->operands[index].name; }
+
+MlirLogicalResult moeCheckDim(MlirOperation op, int index, intptr_t dim, int64_t expected, const char *symbol) {
+  int64_t actual = moeDim(moeOperand(op, index), dim);
+  if (actual == MOE_DYNAMIC || expected == MOE_DYNAMIC || actual == expected) return MOE_OK;
+  return moeError(op, "operand '%s' has size %lld in dimension %ld, but %s is %lld", operandName(op, index), (long long)actual, (long)dim, symbol,
+                  (long long)expected);
+}
+
+MlirLogicalResult moeCheckSameDim(MlirOperation op, int index, intptr_t dim, int other, intptr_t otherDim) {
+  char symbol[128];
+  snprintf(symbol, sizeof symbol, "dimension %ld of operand '%s'", (long)otherDim, operandName(op, other));
+  return moeCheckDim(op, index, dim, moeDim(moeOperand(op, other), otherDim), symbol);
+}
+
+static MlirValue nthOperand(MlirOperation op, int index, intptr_t nth) {
+  return mlirOperationGetOperand(op, moeOperandRange(op, index).first + nth);
+}
+
+MlirLogicalResult moeCheckTrailingDims(MlirOperation op, int index, intptr_t nth, intptr_t dim, int other, intptr_t otherNth, intptr_t otherDim) {
+  MlirValue value = nthOperand(op, index, nth), reference = nthOperand(op, other, otherNth);
+  intptr_t trailing = moeRank(value) - dim, expected = moeRank(reference) - otherDim;
+  if (trailing < 0 || trailing != expected)
+    return moeError(op, "operand '%s' #%ld must have rank %ld to hold the rows of '%s' #%ld, but has rank %ld", operandName(op, index), (long)nth,
+                    (long)(dim + expected), operandName(op, other), (long)otherNth, (long)moeRank(value));
+  for (intptr_t i = 0; i < trailing; ++i) {
+    int64_t actual = moeDim(value, dim + i), wanted = moeDim(reference, otherDim + i);
+    if (actual == MOE_DYNAMIC || wanted == MOE_DYNAMIC || actual == wanted) continue;
+    return moeError(op, "operand '%s' #%ld has size %lld in dimension %ld, but dimension %ld of '%s' #%ld is %lld", operandName(op, index), (long)nth,
+                    (long long)actual, (long)(dim + i), (long)(otherDim + i), operandName(op, other), (long)otherNth, (long long)wanted);
+  }
+  return MOE_OK;
+}
+
+MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index) { return moeCheckDim(op, index, 0, MOE_METAINFO_FIELDS, "the number of metainfo fields"); }
+
+//===--- what holds for every op ------------------------------------------------------------------===//
+
+static bool isTensor(MlirValue value) { return mlirTypeIsARankedTensor(mlirValueGetType(value)); }
+
+static bool hasValueSemantics(const MoeOperand *entry) { return entry->kind == MOE_INPUT || entry->kind == MOE_DESTINATION; }
+
+// S1: inputs and destinations are all tensors or all memrefs.
+static MlirLogicalResult checkNotMixed(MlirOperation op, const MoeOp *info) {
+  const char *first = NULL;
+  bool tensors = false;
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(op); ++i) {
+    const MoeOperand *entry = &info->operands[moeOperandIndex(op, i)];
+    if (!hasValueSemantics(entry)) continue;
+    bool tensor = isTensor(mlirOperationGetOperand(op, i));
+    if (first && tensor != tensors)
+      return moeError(op, "operand '%s' is a %s, but operand '%s' is a %s: use tensors or memrefs throughout", entry->name, tensor ? "tensor" : "memref",
+                      first, tensors ? "tensor" : "memref");
+    if (!first) first = entry->name, tensors = tensor;
+  }
+  return MOE_OK;
+}
+
+// S2: every memref lies in the memory that the op's definition names.
+static MlirLogicalResult checkMemory(MlirOperation op, const MoeOp *info) {
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(op); ++i) {
+    const MoeOperand *entry = &info->operands[moeOperandIndex(op, i)];
+    MlirType type = mlirValueGetType(mlirOperationGetOperand(op, i));
+    if (!mlirTypeIsAMemRef(type)) continue;
+    MlirAttribute space = mlirMemRefTypeGetMemorySpace(type);
+    bool host = strcmp(entry->memory, "host") == 0;
+    if (host && !moeMlirAttributeIsAHost(space))
+      return moeError(op, "operand '%s' must be in host memory: give its type the memory space #moe.host", entry->name);
+    if (!host && !mlirAttributeIsNull(space))
+      return moeError(op, "operand '%s' must be in %s memory, which is the default memory space: its type has another one", entry->name, entry->memory);
+  }
+  return MOE_OK;
+}
+
+// S3: one result for each destination on tensors, of its type, in order; then the op's number or view.
+static MlirLogicalResult checkResults(MlirOperation op, const MoeOp *info) {
+  intptr_t results = mlirOperationGetNumResults(op), next = 0;
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(op); ++i) {
+    const MoeOperand *entry = &info->operands[moeOperandIndex(op, i)];
+    MlirValue operand = mlirOperationGetOperand(op, i);
+    if (entry->kind != MOE_DESTINATION || !isTensor(operand)) continue;
+    if (next >= results || !mlirTypeEqual(mlirValueGetType(mlirOperationGetResult(op, next)), mlirValueGetType(operand)))
+      return moeError(op, "result #%ld must have the type of destination '%s'", (long)next, entry->name);
+    ++next;
+  }
+  if (results != next + (info->scalar ? 1 : 0))
+    return moeError(op, "has %ld results, but must have %ld: one for each destination on tensors%s%s", (long)results, (long)next + (info->scalar ? 1 : 0),
+                    info->scalar ? " and " : "", info->scalar ? info->scalar : "");
+  return MOE_OK;
+}
+
+MlirLogicalResult moeVerifyShared(MlirOperation op) {
+  const MoeOp *info = moeOpOf(op);
+  MOE_TRY(checkNotMixed(op, info));
+  MOE_TRY(checkMemory(op, info));
+  return checkResults(op, info);
+}

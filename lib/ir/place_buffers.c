@@ -1,0 +1,131 @@
+//===- place_buffers.c - moe-place-buffers --------------------------------------------------------===//
+//
+// After one-shot-bufferize: what a function returns must be the caller's destinations, so that results can go; intermediates move to the arena of the
+// context; copies become linalg.copy (memref.copy lowers to a library call where a layout is not contiguous).
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "lib/ir/build.h"
+#include "lib/ir/passes.h"
+#include "moe-mlir-c/MoeMlir.h"
+#include <mlir-c/Dialect/Func.h>
+#include <mlir-c/Dialect/Linalg.h>
+#include <stdlib.h>
+
+#define STR mlirStringRefCreateFromCString
+
+//===--- results ----------------------------------------------------------------------------------===//
+
+// The buffer behind casts.
+static MlirValue source(MlirValue buffer) {
+  while (mlirValueIsAOpResult(buffer) && moeIs(mlirOpResultGetOwner(buffer), "memref.cast"))
+    buffer = mlirOperationGetOperand(mlirOpResultGetOwner(buffer), 0);
+  return buffer;
+}
+
+static MlirLogicalResult checkReturned(MlirOperation ret, MlirBlock entry) {
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(ret); ++i) {
+    MlirValue buffer = source(mlirOperationGetOperand(ret, i));
+    if (!mlirValueIsABlockArgument(buffer) || !mlirBlockEqual(mlirBlockArgumentGetOwner(buffer), entry))
+      return moeError(ret, "result #%ld is not a destination of the caller: write it into an argument of the function (outs) and return that%s", (long)i,
+                      "; an argument that is not seen to be a destination can be marked {moe.role = \"out\"}");
+  }
+  return MOE_OK;
+}
+
+// The function without results; the destinations hold them.
+static MlirLogicalResult dropResults(MlirOperation function, MlirBlock entry) {
+  MlirContext mlir = mlirOperationGetContext(function);
+  MoeOpList returns = MOE_FIND(function, "func.return");
+  MlirLogicalResult result = MOE_OK;
+  for (intptr_t i = 0; i < returns.count && mlirLogicalResultIsSuccess(result); ++i) {
+    result = checkReturned(returns.ops[i], entry);
+    if (mlirLogicalResultIsFailure(result)) break;
+    moeBuild(returns.ops[i], "func.return", 0, NULL, 0, NULL, 0, NULL);
+    mlirOperationDestroy(returns.ops[i]);
+  }
+  free(returns.ops);
+  intptr_t count = mlirBlockGetNumArguments(entry);
+  MlirType *inputs = malloc((size_t)(count + 1) * sizeof *inputs);
+  for (intptr_t i = 0; i < count; ++i) inputs[i] = mlirValueGetType(mlirBlockGetArgument(entry, i));
+  mlirOperationSetAttributeByName(function, STR("function_type"), mlirTypeAttrGet(mlirFunctionTypeGet(mlir, count, inputs, 0, NULL)));
+  mlirOperationRemoveAttributeByName(function, STR("res_attrs"));
+  free(inputs);
+  return result;
+}
+
+//===--- intermediates ----------------------------------------------------------------------------===//
+
+static MlirLogicalResult placeAllocation(MlirOperation alloc, MlirValue context) {
+  MlirType type = mlirValueGetType(mlirOperationGetResult(alloc, 0));
+  MlirValue operands[MOE_MAX_RANK + 1];
+  intptr_t sizes = mlirOperationGetNumOperands(alloc);
+  if (moeElementBytes(mlirShapedTypeGetElementType(type)) == 0) return moeError(alloc, "intermediates must have elements of whole bytes");
+  if (sizes > MOE_MAX_RANK) return moeError(alloc, "has rank %ld, must be at most %d", (long)sizes, MOE_MAX_RANK);
+  for (intptr_t i = 0; i < sizes; ++i) operands[i] = mlirOperationGetOperand(alloc, i);
+  operands[sizes] = context;
+  MlirValue buffer = moeBuildValue(alloc, "moe.allocate", sizes + 1, operands, type, 0, NULL);
+  mlirValueReplaceAllUsesOfWith(mlirOperationGetResult(alloc, 0), buffer);
+  mlirOperationDestroy(alloc);
+  return MOE_OK;
+}
+
+static MlirLogicalResult placeAllocations(MlirOperation function, MlirValue context) {
+  MoeOpList allocations = MOE_FIND(function, "memref.alloc"), deallocations = MOE_FIND(function, "memref.dealloc");
+  MlirLogicalResult result = MOE_OK;
+  for (intptr_t i = 0; i < deallocations.count; ++i) mlirOperationDestroy(deallocations.ops[i]);  // the arena is rewound at the end
+  for (intptr_t i = 0; i < allocations.count && mlirLogicalResultIsSuccess(result); ++i) result = placeAllocation(allocations.ops[i], context);
+  free(allocations.ops), free(deallocations.ops);
+  return result;
+}
+
+static void convertCopies(MlirOperation function) {
+  MlirContext mlir = mlirOperationGetContext(function);
+  MoeOpList copies = MOE_FIND(function, "memref.copy");
+  for (intptr_t i = 0; i < copies.count; ++i) {
+    MlirOperationState state = mlirOperationStateGet(STR("linalg.copy"), mlirOperationGetLocation(copies.ops[i]));
+    MlirValue operands[2] = {mlirOperationGetOperand(copies.ops[i], 0), mlirOperationGetOperand(copies.ops[i], 1)};
+    MlirNamedAttribute sizes = moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 2, (int32_t[]){1, 1}));
+    MlirRegion body = mlirRegionCreate();
+    mlirOperationStateAddOperands(&state, 2, operands);
+    mlirOperationStateAddAttributes(&state, 1, &sizes);
+    mlirOperationStateAddOwnedRegions(&state, 1, &body);
+    MlirOperation copy = mlirOperationCreate(&state);
+    mlirLinalgFillBuiltinNamedOpRegion(copy);
+    mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(copies.ops[i]), copies.ops[i], copy);
+    mlirOperationDestroy(copies.ops[i]);
+  }
+  free(copies.ops);
+}
+
+//===--- the pass ---------------------------------------------------------------------------------===//
+
+static bool isPrivate(MlirOperation function) {
+  return !mlirAttributeIsNull(mlirOperationGetAttributeByName(function, STR("sym_visibility")));
+}
+
+static MlirLogicalResult placeInFunction(MlirOperation function) {
+  MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(function, 0));
+  if (mlirBlockIsNull(entry)) return MOE_OK;
+  if (isPrivate(function)) return moeError(function, "is private and was not inlined: graph functions cannot call each other recursively");
+  intptr_t count = mlirBlockGetNumArguments(entry);
+  if (count == 0 || !moeMlirTypeIsAContext(mlirValueGetType(mlirBlockGetArgument(entry, count - 1))))
+    return moeError(function, "must take a !moe.context as its last argument");
+  MOE_TRY(dropResults(function, entry));
+  convertCopies(function);
+  return placeAllocations(function, mlirBlockGetArgument(entry, count - 1));
+}
+
+static MlirLogicalResult run(MlirOperation module, const char *const *options) {
+  (void)options;
+  MoeOpList functions = MOE_FIND(module, "func.func");
+  MlirLogicalResult result = MOE_OK;
+  for (intptr_t i = 0; i < functions.count && mlirLogicalResultIsSuccess(result); ++i) result = placeInFunction(functions.ops[i]);
+  free(functions.ops);
+  return result;
+}
+
+static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__moe__, mlirGetDialectHandle__func__, mlirGetDialectHandle__linalg__, NULL};
+
+const MoePass moePlaceBuffers = {"moe-place-buffers", "Bind results to the caller's destinations and move intermediates to the arena of the context", NULL,
+                                 dialects, run};

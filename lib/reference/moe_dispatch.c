@@ -1,0 +1,395 @@
+//===- moe_dispatch.c - moe.dispatch on the host --------------------------------------------------===//
+//
+// Push: rank me writes row t of payload i to row (me * R + slot) of the receive area i of each rank that owns one of the token's experts. The
+// layout expert_grouped sends the token's ids and weights along, and every receiver sorts what it got.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "lib/reference/checks.h"
+#include "lib/reference/workspace.h"
+#include <stdio.h>
+#include <string.h>
+
+moert_status moert__host_moe_dispatch(const moert_moe_dispatch_params *params, const moert_moe_dispatch_args *args, moert_context *context);
+
+typedef struct dispatch_call {
+  const moert_moe_dispatch_params *params;
+  const moert_moe_dispatch_args *args;
+  moert_context *context;
+  moert__workspace workspace;
+  bool grouped;
+  int64_t tokens, max_tokens, local_experts;
+  int64_t row_bytes[MOERT__MAX_PAYLOADS];
+  int64_t areas[MOERT__MAX_PAYLOADS + 1]; // of the payloads, from the start of the slab; the last is where they end
+} dispatch_call;
+
+//===--- checks -----------------------------------------------------------------------------------===//
+
+static moert_status check_layout(const dispatch_call *call) {
+  const moert_moe_dispatch_args *args = call->args;
+  if (call->grouped && !args->offsets)
+    return moert__fail(MOERT_ERROR_NULL_POINTER, "operand 'offsets' is NULL, must be set with layout expert_grouped");
+  if (call->grouped && args->recv_counts)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'recv_counts' is set, must be NULL with layout expert_grouped");
+  if (!call->grouped && args->offsets)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'offsets' is set, must be NULL with layout rank_major");
+  if (!call->grouped && args->topk_weights)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'topk_weights' is set, must be NULL with layout rank_major");
+  return MOERT_OK;
+}
+
+static moert_status check_counts(const dispatch_call *call) {
+  int64_t capacity = call->workspace.state->sizes.max_tokens;
+  if (call->max_tokens < 1)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'runtime_max_tokens_per_rank' is %" PRId64 ", must be at least 1", call->max_tokens);
+  if (call->max_tokens > capacity)
+    return moert__fail(MOERT_ERROR_CAPACITY,
+                       "operand 'runtime_max_tokens_per_rank' is %" PRId64 ", must be at most %" PRId64 ", the max_num_tokens of the workspace",
+                       call->max_tokens, capacity);
+  if (call->tokens > call->max_tokens)
+    return moert__fail(MOERT_ERROR_CAPACITY, "operand 'topk_ids' has %" PRId64 " tokens, must have at most %" PRId64 " (runtime_max_tokens_per_rank)",
+                       call->tokens, call->max_tokens);
+  return MOERT_OK;
+}
+
+static moert_status check_routing(const dispatch_call *call) {
+  const moert_moe_dispatch_args *args = call->args;
+  int64_t top_k = call->params->top_k, experts = call->params->n_experts;
+  if (experts < call->workspace.ranks)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
+                       "parameter 'n_experts' is %" PRId64 ", must be at least %" PRId32 ", the ranks of the communicator", experts,
+                       call->workspace.ranks);
+  if (top_k > experts)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'top_k' is %" PRId64 ", must be at most %" PRId64 " (n_experts)", top_k, experts);
+  moert_status status = moert__check_dimension(args->topk_ids, "topk_ids", 1, top_k, "top_k");
+  if (!status && args->topk_weights && !moert__same_row(args->topk_weights, 0, args->topk_ids, 0))
+    status = moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'topk_weights' must have the shape of 'topk_ids'");
+  if (!status && args->recv_counts) status = moert__check_dimension(args->recv_counts, "recv_counts", 0, call->workspace.ranks, "ep_size");
+  if (!status && args->offsets)
+    status = moert__check_dimension(args->offsets, "offsets", 0, call->local_experts + 1, "the number of this rank's experts + 1");
+  return status;
+}
+
+static bool recv_has_shape(const dispatch_call *call, const moert_tensor *payload, const moert_tensor *recv) {
+  if (call->grouped) return recv->shape[0] == call->args->recv[0].shape[0] && moert__same_row(recv, 1, payload, 1);
+  return recv->ndim >= 2 && recv->shape[0] == call->workspace.ranks && recv->shape[1] == call->max_tokens && moert__same_row(recv, 2, payload, 1);
+}
+
+enum { NAME_BYTES = 32 };
+static const char *payload_name(char name[NAME_BYTES], int64_t i) {
+  snprintf(name, NAME_BYTES, "payloads[%d]", (int)i);
+  return name;
+}
+
+// Between payloads and their destinations.
+static moert_status check_pair(const dispatch_call *call, int64_t i) {
+  const moert_tensor *payload = &call->args->payloads[i], *recv = &call->args->recv[i];
+  char name[NAME_BYTES];
+  moert_status status = moert__check_dimension(payload, payload_name(name, i), 0, call->tokens, "the tokens of topk_ids");
+  if (status) return status;
+  if (!moert__dtype_equal(payload->dtype, recv->dtype))
+    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'recv[%" PRId64 "]': element type %s, must be %s, that of its payload", i,
+                       moert__dtype_name(recv->dtype), moert__dtype_name(payload->dtype));
+  if (recv_has_shape(call, payload, recv)) return MOERT_OK;
+  if (call->grouped)
+    return moert__fail(MOERT_ERROR_INVALID_SHAPE,
+                       "operand 'recv[%" PRId64 "]' must be [%" PRId64
+                       ", ...], as many rows as 'recv[0]', with the trailing dimensions of its payload",
+                       i, call->args->recv[0].shape[0]);
+  return moert__fail(MOERT_ERROR_INVALID_SHAPE,
+                     "operand 'recv[%" PRId64 "]' must be [%" PRId32 ", %" PRId64
+                     ", ...] (ranks, runtime_max_tokens_per_rank) with the trailing dimensions of its payload",
+                     i, call->workspace.ranks, call->max_tokens);
+}
+
+// Peers write the regions before the combine area while this rank reads its inputs and writes its outputs.
+static moert_status check_apart(const dispatch_call *call, const moert_tensor *tensor, const char *name) {
+  if (!tensor || !moert__workspace_overlaps(&call->workspace, tensor, 0, call->workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA]))
+    return MOERT_OK;
+  return moert__fail(MOERT_ERROR_OVERLAP, "operand '%s' lies in the workspace, where this call receives", name);
+}
+
+// A destination may be the receive area of its payload, if the layout is that of the area.
+static moert_status check_recv_apart(const dispatch_call *call, int64_t i) {
+  const moert_tensor *recv = &call->args->recv[i];
+  int64_t end = call->workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA];
+  if (!moert__workspace_overlaps(&call->workspace, recv, 0, end)) return MOERT_OK;
+  if (!call->grouped && moert__data(recv) == call->workspace.peers[call->workspace.rank] + call->areas[i]) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_OVERLAP,
+                     "operand 'recv[%" PRId64 "]' lies in the workspace, may do so only at offset %" PRId64
+                     " (its payload's receive area) with layout rank_major",
+                     i, call->areas[i]);
+}
+
+static moert_status check_places(const dispatch_call *call) {
+  const moert_moe_dispatch_args *args = call->args;
+  moert_status status = check_apart(call, args->topk_ids, "topk_ids");
+  if (!status) status = check_apart(call, args->topk_weights, "topk_weights");
+  if (!status) status = check_apart(call, args->recv_counts, "recv_counts");
+  if (!status) status = check_apart(call, args->offsets, "offsets");
+  for (int64_t i = 0; i < args->num_payloads && !status; ++i) {
+    char name[NAME_BYTES];
+    status = check_apart(call, &args->payloads[i], payload_name(name, i));
+    if (!status) status = check_recv_apart(call, i);
+  }
+  return status;
+}
+
+// Areas follow from the payloads' rows and the workspace's size alone, whatever R is.
+static moert_status lay_out_payloads(dispatch_call *call) {
+  const moert__workspace_sizes *sizes = &call->workspace.state->sizes;
+  int64_t left = sizes->dispatch_bytes;
+  call->areas[0] = call->workspace.layout.offsets[MOERT_METAINFO_PAYLOAD_DATA];
+  for (int64_t i = 0; i < call->args->num_payloads; ++i) {
+    call->row_bytes[i] = moert__row_size(&call->args->payloads[i], 1);
+    if (call->row_bytes[i] > left)
+      return moert__fail(MOERT_ERROR_CAPACITY,
+                         "operand 'payloads[%" PRId64 "]' has rows of %" PRId64 " bytes, must have at most %" PRId64
+                         " (left of dispatch_bytes_per_token, %" PRId64 ")",
+                         i, call->row_bytes[i], left, sizes->dispatch_bytes);
+    left -= call->row_bytes[i];
+    call->areas[i + 1] = moert__workspace_align(call->areas[i] + sizes->ranks * sizes->max_tokens * call->row_bytes[i]);
+  }
+  return MOERT_OK;
+}
+
+static moert_status check_payloads(dispatch_call *call) {
+  int64_t payloads = call->args->num_payloads, recv = call->args->num_recv;
+  if (payloads < 1 || payloads > MOERT__MAX_PAYLOADS)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'payloads' has %" PRId64 " tensors, must have 1 to %d", payloads, MOERT__MAX_PAYLOADS);
+  if (recv != payloads)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'recv' has %" PRId64 " tensors, must have %" PRId64 " (payloads)", recv, payloads);
+  moert_status status = lay_out_payloads(call);
+  for (int64_t i = 0; i < payloads && !status; ++i) status = check_pair(call, i);
+  return status;
+}
+
+static moert_status check(dispatch_call *call) {
+  if (!call->args->combine_payload_offset) return moert__fail(MOERT_ERROR_NULL_POINTER, "result 'combine_payload_offset' is NULL");
+  moert__workspace *workspace = &call->workspace;
+  moert_status status = moert__workspace_open(call->context, call->params->ep_size, call->args->workspace, call->args->metainfo, workspace);
+  if (status) return status;
+  if (workspace->state->dispatched)
+    return moert__fail(MOERT_ERROR_INVALID_STATE, "the dispatch before on this workspace waits for its combine: call moe.combine first");
+  int64_t experts = call->params->n_experts;
+  call->local_experts =
+      moert__first_expert(experts, workspace->ranks, workspace->rank + 1) - moert__first_expert(experts, workspace->ranks, workspace->rank);
+  status = check_layout(call);
+  if (!status) status = check_routing(call);
+  if (!status) status = check_counts(call);
+  if (!status) status = check_payloads(call);
+  if (!status) status = check_places(call);
+  return status;
+}
+
+//===--- sending ----------------------------------------------------------------------------------===//
+
+static void *local(const dispatch_call *call, int field) { return moert__workspace_region(&call->workspace, call->workspace.rank, field); }
+
+static uint32_t hash_of(const dispatch_call *call) {
+  uint32_t hash = moert__hash(MOERT__HASH_INIT, MOERT__HASH_DISPATCH);
+  hash = moert__hash(hash, call->max_tokens);
+  hash = moert__hash(hash, call->params->top_k);
+  hash = moert__hash(hash, call->params->n_experts);
+  hash = moert__hash(hash, call->params->layout);
+  hash = moert__hash(hash, call->args->num_payloads);
+  for (int64_t i = 0; i < call->args->num_payloads; ++i) {
+    moert_dtype dtype = call->args->payloads[i].dtype;
+    hash = moert__hash(hash, call->row_bytes[i]);
+    hash = moert__hash(hash, dtype.code | dtype.bits << 8 | (int64_t)dtype.lanes << 16);
+  }
+  return hash;
+}
+
+// For each token and slot: the rank to send to and the row's place there. A rank gets a token once, for the first slot that names it.
+static void route(const dispatch_call *call) {
+  const int32_t *ids = moert__data(call->args->topk_ids);
+  int32_t *targets = local(call, MOERT_METAINFO_TOPK_TARGET_RANKS), *indices = local(call, MOERT_METAINFO_TOPK_SEND_INDICES);
+  int32_t *counts = local(call, MOERT_METAINFO_SEND_COUNTERS);
+  int64_t top_k = call->params->top_k;
+  memset(counts, 0, sizeof *counts * (size_t)call->workspace.ranks);
+  for (int64_t token = 0; token < call->tokens; ++token) {
+    uint64_t named = 0;
+    for (int64_t choice = token * top_k; choice < (token + 1) * top_k; ++choice) {
+      int32_t target = moert__expert_rank(call->params->n_experts, call->workspace.ranks, ids[choice]);
+      bool first = target >= 0 && !(named >> target & 1);
+      if (first) named |= UINT64_C(1) << target;
+      targets[choice] = first ? target : -1;
+      indices[choice] = first ? counts[target]++ : -1;
+    }
+  }
+}
+
+static void send_counts(const dispatch_call *call) {
+  const int32_t *counts = local(call, MOERT_METAINFO_SEND_COUNTERS);
+  for (int32_t peer = 0; peer < call->workspace.ranks; ++peer) {
+    int32_t *received = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_RECV_COUNTERS);
+    received[call->workspace.rank] = counts[peer];
+  }
+  moert__workspace_signal(&call->workspace, MOERT_METAINFO_COUNT_FLAGS);
+}
+
+// The token's ids and weights, for the receiver to sort by and to combine with.
+static void send_choices(const dispatch_call *call, int64_t token, int32_t target, int64_t row) {
+  int64_t top_k = call->params->top_k;
+  const int32_t *ids = moert__data(call->args->topk_ids);
+  int32_t *sent_ids = moert__workspace_region(&call->workspace, target, MOERT_METAINFO_RECV_TOPK_ROWS);
+  float *sent_weights = moert__workspace_region(&call->workspace, target, MOERT_METAINFO_RECV_TOPK_WEIGHTS);
+  const float *weights = call->args->topk_weights ? moert__data(call->args->topk_weights) : NULL;
+  for (int64_t k = 0; k < top_k; ++k) {
+    sent_ids[row * top_k + k] = ids[token * top_k + k];
+    sent_weights[row * top_k + k] = weights ? weights[token * top_k + k] : 1.0f;
+  }
+}
+
+static void send_row(const dispatch_call *call, int64_t token, int32_t target, int32_t index) {
+  int64_t row = call->workspace.rank * call->max_tokens + index;
+  for (int64_t i = 0; i < call->args->num_payloads; ++i) {
+    const char *from = moert__data(&call->args->payloads[i]);
+    size_t bytes = (size_t)call->row_bytes[i];
+    if (bytes) memcpy(call->workspace.peers[target] + call->areas[i] + row * call->row_bytes[i], from + token * call->row_bytes[i], bytes);
+  }
+  if (call->grouped) send_choices(call, token, target, row);
+}
+
+static void send_rows(const dispatch_call *call) {
+  const int32_t *targets = local(call, MOERT_METAINFO_TOPK_TARGET_RANKS), *indices = local(call, MOERT_METAINFO_TOPK_SEND_INDICES);
+  for (int64_t choice = 0; choice < call->tokens * call->params->top_k; ++choice)
+    if (targets[choice] >= 0) send_row(call, choice / call->params->top_k, targets[choice], indices[choice]);
+}
+
+// Every rank knows that all do the same before any sends its rows.
+static moert_status exchange(dispatch_call *call) {
+  moert_context *context = call->context;
+  moert_status status = moert__stop_point(context, "entry");
+  if (status) return status;
+  moert__workspace_announce(&call->workspace, hash_of(call));
+  route(call);
+  status = moert__stop_point(context, "counts");
+  if (status) return status;
+  send_counts(call);
+  status = moert__workspace_await(&call->workspace, context, MOERT_METAINFO_COUNT_FLAGS, "its counts");
+  if (status) return status;
+  status = moert__stop_point(context, "data");
+  if (status) return status;
+  send_rows(call);
+  status = moert__stop_point(context, "flag");
+  if (status) return status;
+  moert__workspace_signal(&call->workspace, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
+  return moert__workspace_await(&call->workspace, context, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, "its data");
+}
+
+//===--- receiving --------------------------------------------------------------------------------===//
+
+static void receive_rank_major(const dispatch_call *call) {
+  const int32_t *counts = local(call, MOERT_METAINFO_RECV_COUNTERS);
+  for (int64_t i = 0; i < call->args->num_recv; ++i) {
+    const char *area = call->workspace.peers[call->workspace.rank] + call->areas[i];
+    char *recv = moert__data(&call->args->recv[i]);
+    if (recv == area) continue;
+    for (int32_t source = 0; source < call->workspace.ranks; ++source) {
+      int64_t start = source * call->max_tokens * call->row_bytes[i];
+      size_t bytes = (size_t)(counts[source] * call->row_bytes[i]);
+      if (bytes) memcpy(recv + start, area + start, bytes);
+    }
+  }
+  if (call->args->recv_counts) memcpy(moert__data(call->args->recv_counts), counts, sizeof *counts * (size_t)call->workspace.ranks);
+}
+
+// Calls visit for every received choice, by source, row and slot. `choice` is its place in RECV_TOPK_ROWS; `expert` counts from this rank's first,
+// -1: of another rank or none.
+typedef void choice_visitor(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total);
+
+static int64_t visit_choices(const dispatch_call *call, choice_visitor *visit) {
+  const int32_t *counts = local(call, MOERT_METAINFO_RECV_COUNTERS), *ids = local(call, MOERT_METAINFO_RECV_TOPK_ROWS);
+  int64_t top_k = call->params->top_k, first = moert__first_expert(call->params->n_experts, call->workspace.ranks, call->workspace.rank);
+  int64_t total = 0;
+  for (int32_t source = 0; source < call->workspace.ranks; ++source) {
+    int64_t begin = source * call->max_tokens * top_k, end = begin + counts[source] * top_k;
+    for (int64_t choice = begin; choice < end; ++choice) {
+      int64_t expert = ids[choice] - first;
+      visit(call, choice, expert >= 0 && expert < call->local_experts ? expert : -1, &total);
+    }
+  }
+  return total;
+}
+
+static void count(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
+  (void)call, (void)choice;
+  *total += expert >= 0;
+}
+
+static void count_by_expert(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
+  (void)choice, (void)total;
+  int32_t *offsets = moert__data(call->args->offsets);
+  if (expert >= 0) ++offsets[expert + 1];
+}
+
+// Gives the choice the next row of its expert: offsets[expert + 1] runs from the expert's first row to its end.
+static void place(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
+  (void)total;
+  int32_t *rows = local(call, MOERT_METAINFO_RECV_TOPK_ROWS), *offsets = moert__data(call->args->offsets);
+  rows[choice] = expert < 0 ? -1 : offsets[expert + 1]++;
+  if (expert < 0) return;
+  int64_t received = choice / call->params->top_k;
+  for (int64_t i = 0; i < call->args->num_recv; ++i) {
+    const char *area = call->workspace.peers[call->workspace.rank] + call->areas[i];
+    char *recv = moert__data(&call->args->recv[i]);
+    int64_t bytes = call->row_bytes[i];
+    if (bytes) memcpy(recv + rows[choice] * bytes, area + received * bytes, (size_t)bytes);
+  }
+}
+
+// The peers have all they wait for: they may finish this call while this rank reports that it has no room.
+static moert_status receive_grouped(const dispatch_call *call, int64_t *rows) {
+  int64_t capacity = call->args->recv[0].shape[0];
+  *rows = visit_choices(call, count);
+  if (*rows > capacity || *rows > INT32_MAX) {
+    moert__comm_note(moert_context_comm(call->context), MOERT_ERROR_CAPACITY);
+    return moert__fail(MOERT_ERROR_CAPACITY, "%" PRId64 " rows arrived for the experts of rank %" PRId32 ", operand 'recv[0]' has room for %" PRId64,
+                       *rows, call->workspace.rank, capacity < INT32_MAX ? capacity : INT32_MAX);
+  }
+  int32_t *offsets = moert__data(call->args->offsets);
+  memset(offsets, 0, sizeof *offsets * (size_t)(call->local_experts + 1));
+  visit_choices(call, count_by_expert);
+  int32_t begin = 0;
+  for (int64_t expert = 0; expert < call->local_experts; ++expert) {
+    int32_t size = offsets[expert + 1];
+    offsets[expert + 1] = begin;
+    begin += size;
+  }
+  visit_choices(call, place);
+  return MOERT_OK;
+}
+
+static void poison_outputs(const dispatch_call *call) {
+  const moert_moe_dispatch_args *args = call->args;
+  for (int64_t i = 0; i < args->num_recv; ++i) moert__workspace_poison(&call->workspace, &args->recv[i]);
+  if (args->recv_counts) moert__workspace_poison(&call->workspace, args->recv_counts);
+  if (args->offsets) moert__workspace_poison(&call->workspace, args->offsets);
+  *args->combine_payload_offset = -1;
+}
+
+moert_status moert__host_moe_dispatch(const moert_moe_dispatch_params *params, const moert_moe_dispatch_args *args, moert_context *context) {
+  dispatch_call call = {.params = params, .args = args, .context = context};
+  call.grouped = params->layout == MOERT_MOE_DISPATCH_LAYOUT_EXPERT_GROUPED;
+  call.tokens = args->topk_ids->shape[0];
+  call.max_tokens = args->runtime_max_tokens_per_rank;
+  moert_status status = check(&call);
+  if (status) return status;
+  status = exchange(&call);
+  if (moert__is_peer_error(status)) poison_outputs(&call);
+  if (status) return status;
+  int64_t rows = 0;
+  if (call.grouped)
+    status = receive_grouped(&call, &rows);
+  else
+    receive_rank_major(&call);
+  if (status) return status;
+
+  moert__workspace_state *state = call.workspace.state;
+  state->dispatched = 1;
+  state->round = (moert__round){call.tokens, call.max_tokens, params->top_k, params->layout, rows};
+  *args->combine_payload_offset = call.workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA];
+  return MOERT_OK;
+}

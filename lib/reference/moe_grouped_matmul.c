@@ -1,0 +1,234 @@
+//===- moe_grouped_matmul.c - moe.grouped_matmul on the host --------------------------------------===//
+//
+// A group is worked on in blocks of MOERT__TILE_ROWS rows, which are gathered, widened and transposed once; its weights stream past them,
+// MOERT__TILE_COLUMNS output columns at a time.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "lib/reference/checks.h"
+#include "lib/reference/fma_tile.h"
+#include "lib/reference/numerics.h"
+
+moert_status moert__host_moe_grouped_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args,
+                                            moert_context *context);
+
+typedef struct operand {
+  moert__format format;
+  void *data; // NULL: absent
+} operand;
+
+typedef struct matmul {
+  const moert_moe_grouped_matmul_args *args;
+  bool swiglu, clamped;
+  float alpha, limit;
+  int64_t groups, rows, columns, depth; // `rows` are those of `out`, `columns` of the weights
+  int64_t out_columns;
+  operand in, weights, bias, out;
+  const float *row_weights; // may be NULL
+  moert__fma_tile *multiply;
+  float *row_block;    // [depth][MOERT__TILE_ROWS]
+  float *column_block; // [MOERT__TILE_COLUMNS][depth]
+} matmul;
+
+//===--- checks -----------------------------------------------------------------------------------===//
+
+// Of a tensor of i32 or ui32.
+static int64_t index_at(const moert_tensor *tensor, int64_t position) {
+  const void *data = moert__data(tensor);
+  return tensor->dtype.code == MOERT_CODE_UINT ? (int64_t)((const uint32_t *)data)[position] : (int64_t)((const int32_t *)data)[position];
+}
+
+static moert_status check_parameters(const moert_moe_grouped_matmul_params *params) { // C7
+  bool swiglu = params->activation == MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU;
+  if (params->limit < 0) return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "limit = %g must not be negative: 0 means no clamp", params->limit);
+  if (params->limit > 0 && !swiglu)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "limit = %g goes with activation swiglu only: must be 0", params->limit);
+  if (params->alpha != 1 && params->limit == 0)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "alpha = %g goes with a limit only: must be 1 where limit is 0", params->alpha);
+  moert_status status = moert__check_f32("alpha", params->alpha);
+  return status ? status : moert__check_f32("limit", params->limit);
+}
+
+static moert_status check_multiple(const moert_tensor *tensor, const char *name, int dimension, int64_t factor) {
+  if (tensor->shape[dimension] % factor == 0) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand '%s' dimension %d is %" PRId64 ", must be a multiple of %" PRId64, name, dimension,
+                     tensor->shape[dimension], factor);
+}
+
+static moert_status check_weights(const matmul *call) {
+  const moert_tensor *rows = call->args->rows, *weights = call->args->weights;
+  moert_status status = check_multiple(rows, "rows", 1, 8); // C1
+  if (status) return status;
+  if (!moert__dtype_equal(weights->dtype, rows->dtype)) // C2
+    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'weights' has elements of %s, must be %s as those of 'rows'",
+                       moert__dtype_name(weights->dtype), moert__dtype_name(rows->dtype));
+  status = moert__check_dimension(weights, "weights", 2, call->depth, "dimension 1 of 'rows'");
+  return status ? status : check_multiple(weights, "weights", 1, call->swiglu ? 16 : 8);
+}
+
+static moert_status check_shapes(const matmul *call) {
+  const moert_moe_grouped_matmul_args *args = call->args;
+  const char *rows = args->row_ids ? "dimension 0 of 'row_ids'" : "dimension 0 of 'rows'";
+  const char *columns = call->swiglu ? "half of dimension 1 of 'weights'" : "dimension 1 of 'weights'";
+  moert_status status = check_weights(call);
+  if (!status) status = moert__check_dimension(args->offsets, "offsets", 0, call->groups + 1, "one more than dimension 0 of 'weights'"); // C3
+  if (!status) status = moert__check_dimension(args->out, "out", 0, call->rows, rows);                                                   // C4
+  if (!status) status = moert__check_dimension(args->out, "out", 1, call->out_columns, columns);
+  if (!status && args->bias) status = moert__check_dimension(args->bias, "bias", 0, call->groups, "dimension 0 of 'weights'"); // C5
+  if (!status && args->bias) status = moert__check_dimension(args->bias, "bias", 1, call->columns, "dimension 1 of 'weights'");
+  if (!status && args->row_weights) status = moert__check_dimension(args->row_weights, "row_weights", 0, call->rows, rows); // C6
+  return status;
+}
+
+static moert_status check_offsets(const matmul *call) {
+  int64_t previous = 0;
+  for (int64_t g = 0; g <= call->groups; ++g) {
+    int64_t offset = index_at(call->args->offsets, g);
+    if (offset < 0) return moert__fail(MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", must not be negative", g, offset);
+    if (offset < previous)
+      return moert__fail(MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", less than offsets[%" PRId64 "] = %" PRId64 ": must not descend", g,
+                         offset, g - 1, previous);
+    if (offset > call->rows)
+      return moert__fail(MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", exceeds the %" PRId64 " rows of 'out'", g, offset, call->rows);
+    previous = offset;
+  }
+  return MOERT_OK;
+}
+
+// Of the rows that belong to a group; the others are not looked at.
+static moert_status check_row_ids(const matmul *call) {
+  if (!call->args->row_ids) return MOERT_OK;
+  int64_t first = index_at(call->args->offsets, 0), last = index_at(call->args->offsets, call->groups), rows = call->args->rows->shape[0];
+  for (int64_t r = first; r < last; ++r) {
+    int64_t id = index_at(call->args->row_ids, r);
+    if (id < 0 || id >= rows)
+      return moert__fail(MOERT_ERROR_DATA, "row_ids[%" PRId64 "] is %" PRId64 ", must be at least 0 and less than the %" PRId64 " rows of 'rows'", r,
+                         id, rows);
+  }
+  return MOERT_OK;
+}
+
+//===--- products ---------------------------------------------------------------------------------===//
+
+static void widen(operand from, int64_t first, int64_t count, float *to) {
+  switch (from.format) {
+  case MOERT__BF16:
+    for (int64_t i = 0; i < count; ++i) to[i] = moert__bf16_to_f32(((const uint16_t *)from.data)[first + i]);
+    break;
+  case MOERT__F16:
+    for (int64_t i = 0; i < count; ++i) to[i] = moert__f16_to_f32(((const uint16_t *)from.data)[first + i]);
+    break;
+  case MOERT__F32:
+    for (int64_t i = 0; i < count; ++i) to[i] = ((const float *)from.data)[first + i];
+    break;
+  }
+}
+
+// Lanes beyond `count` are 0.
+static void gather_rows(const matmul *call, int64_t first, int64_t count) {
+  for (int64_t lane = 0; lane < MOERT__TILE_ROWS; ++lane) {
+    float *to = call->row_block + lane;
+    if (lane >= count) {
+      for (int64_t k = 0; k < call->depth; ++k) to[k * MOERT__TILE_ROWS] = 0.0f;
+      continue;
+    }
+    int64_t row = call->args->row_ids ? index_at(call->args->row_ids, first + lane) : first + lane;
+    for (int64_t k = 0; k < call->depth; ++k) to[k * MOERT__TILE_ROWS] = moert__load(call->in.format, call->in.data, row * call->depth + k);
+  }
+}
+
+static void multiply_columns(const matmul *call, int64_t group, int64_t column, moert__tile_sums *sums) {
+  widen(call->weights, (group * call->columns + column) * call->depth, MOERT__TILE_COLUMNS * call->depth, call->column_block);
+  call->multiply(call->depth, call->row_block, call->column_block, sums);
+}
+
+//===--- activation -------------------------------------------------------------------------------===//
+
+static float add_bias(const matmul *call, int64_t group, int64_t column, float sum) {
+  return call->bias.data ? sum + moert__load(call->bias.format, call->bias.data, group * call->columns + column) : sum;
+}
+
+// NaN passes both clamps.
+static float swiglu(const matmul *call, float gate, float up) {
+  if (!call->clamped) return moert__silu(gate) * up;
+  float limit = call->limit;
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  return gate * moert__sigmoid(call->alpha * gate) * (up + 1.0f);
+}
+
+static void store_columns(const matmul *call, int64_t group, int64_t first, int64_t count, int64_t column, const moert__tile_sums *gates,
+                          const moert__tile_sums *ups) {
+  for (int64_t lane = 0; lane < count; ++lane)
+    for (int64_t c = 0; c < MOERT__TILE_COLUMNS; ++c) {
+      float value = add_bias(call, group, column + c, gates->of[c][lane]);
+      if (call->swiglu) value = swiglu(call, value, add_bias(call, group, call->out_columns + column + c, ups->of[c][lane]));
+      if (call->row_weights) value *= call->row_weights[first + lane];
+      moert__store(call->out.format, call->out.data, (first + lane) * call->out_columns + column + c, value);
+    }
+}
+
+static void multiply_block(const matmul *call, int64_t group, int64_t first, int64_t count) {
+  gather_rows(call, first, count);
+  for (int64_t column = 0; column < call->out_columns; column += MOERT__TILE_COLUMNS) {
+    moert__tile_sums gates, ups = {{{0}}};
+    multiply_columns(call, group, column, &gates);
+    if (call->swiglu) multiply_columns(call, group, call->out_columns + column, &ups);
+    store_columns(call, group, first, count, column, &gates, &ups);
+  }
+}
+
+//===--- the op -----------------------------------------------------------------------------------===//
+
+static operand operand_of(const moert_tensor *tensor) {
+  if (!tensor) return (operand){MOERT__F32, NULL};
+  return (operand){moert__format_of(tensor->dtype.code, tensor->dtype.bits), moert__data(tensor)};
+}
+
+static matmul make_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args) {
+  matmul call = {.args = args};
+  call.swiglu = params->activation == MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU;
+  call.clamped = params->limit > 0;
+  call.alpha = (float)params->alpha;
+  call.limit = (float)params->limit;
+  call.groups = args->weights->shape[0];
+  call.rows = (args->row_ids ? args->row_ids : args->rows)->shape[0];
+  call.columns = args->weights->shape[1];
+  call.out_columns = call.swiglu ? call.columns / 2 : call.columns;
+  call.depth = args->rows->shape[1];
+  call.in = operand_of(args->rows);
+  call.weights = operand_of(args->weights);
+  call.bias = operand_of(args->bias);
+  call.out = operand_of(args->out);
+  call.row_weights = operand_of(args->row_weights).data;
+  call.multiply = moert__fma_tile_select();
+  return call;
+}
+
+static void multiply_groups(const matmul *call) {
+  for (int64_t group = 0; group < call->groups; ++group) {
+    int64_t end = index_at(call->args->offsets, group + 1);
+    for (int64_t first = index_at(call->args->offsets, group); first < end; first += MOERT__TILE_ROWS)
+      multiply_block(call, group, first, end - first < MOERT__TILE_ROWS ? end - first : MOERT__TILE_ROWS);
+  }
+}
+
+moert_status moert__host_moe_grouped_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args,
+                                            moert_context *context) {
+  moert_status status = check_parameters(params);
+  if (status) return status;
+  matmul call = make_matmul(params, args);
+  status = check_shapes(&call);
+  if (!status) status = check_offsets(&call);
+  if (!status) status = check_row_ids(&call);
+  if (status || call.rows == 0) return status; // without rows the depth is no size of anything in memory
+  moert__arena_mark mark = moert__arena_mark_get(context);
+  void *blocks;
+  status = moert_context_allocate(context, (MOERT__TILE_ROWS + MOERT__TILE_COLUMNS) * call.depth * (int64_t)sizeof(float), &blocks);
+  if (status) return status;
+  call.row_block = blocks;
+  call.column_block = call.row_block + MOERT__TILE_ROWS * call.depth;
+  multiply_groups(&call);
+  moert__arena_rewind(context, mark);
+  return MOERT_OK;
+}

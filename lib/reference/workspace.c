@@ -1,0 +1,200 @@
+//===- workspace.c - layout and protocol words of the all-to-all's workspace ----------------------===//
+
+#include "lib/reference/workspace.h"
+#include "lib/reference/checks.h"
+#include <string.h>
+
+//===--- layout -----------------------------------------------------------------------------------===//
+
+#define WORKSPACE_MAGIC UINT64_C(0x62616c732d656f6d) // "moe-slab"
+enum { STATE_BYTES = 256 };
+_Static_assert(sizeof(moert__workspace_state) <= STATE_BYTES, "the state has outgrown its region");
+
+int64_t moert__workspace_align(int64_t bytes) {
+  return (bytes + MOERT__WORKSPACE_ALIGNMENT - 1) / MOERT__WORKSPACE_ALIGNMENT * MOERT__WORKSPACE_ALIGNMENT;
+}
+
+// The ranges of the parameters (at most 64 ranks, 2^24 tokens, 2^31 bytes per token) keep every sum below 2^63.
+moert__workspace_layout moert__workspace_lay_out(const moert__workspace_sizes *sizes) {
+  int64_t words = 4 * sizes->ranks, choices = 4 * MOERT__MAX_TOP_K * sizes->max_tokens, rows = sizes->ranks * sizes->max_tokens;
+  moert__workspace_layout layout = {{0}, 0};
+  int64_t *offsets = layout.offsets, end = 8 + 2 * words;
+  offsets[MOERT_METAINFO_LOCAL_TOKEN_COUNTER] = 4;
+  offsets[MOERT_METAINFO_SEND_COUNTERS] = 8;
+  offsets[MOERT_METAINFO_RECV_COUNTERS] = 8 + words;
+  const struct {
+    int field;
+    int64_t bytes;
+  } regions[] = {
+      {MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, words},
+      {MOERT_METAINFO_COMBINE_COMPLETION_FLAGS, words},
+      {MOERT_METAINFO_TOPK_TARGET_RANKS, choices},
+      {MOERT_METAINFO_TOPK_SEND_INDICES, choices},
+      {MOERT_METAINFO_EPLB_GATHERED_STATS, words * sizes->eplb_experts},
+      {MOERT_METAINFO_ANNOUNCEMENTS, 4 * words},
+      {MOERT_METAINFO_COUNT_FLAGS, words},
+      {MOERT_METAINFO_RECV_TOPK_ROWS, choices * sizes->ranks},
+      {MOERT_METAINFO_RECV_TOPK_WEIGHTS, choices * sizes->ranks},
+      {MOERT_METAINFO_STATE, STATE_BYTES},
+      {MOERT_METAINFO_PAYLOAD_DATA, moert__workspace_align(rows * sizes->dispatch_bytes) + MOERT__MAX_PAYLOADS * MOERT__WORKSPACE_ALIGNMENT},
+      {MOERT_METAINFO_COMBINE_DATA, moert__workspace_align(rows * sizes->combine_bytes)}};
+  for (size_t i = 0; i < sizeof(regions) / sizeof(regions[0]); ++i) {
+    offsets[regions[i].field] = moert__workspace_align(end);
+    end = moert__workspace_align(end) + regions[i].bytes;
+  }
+  layout.bytes = end;
+  return layout;
+}
+
+void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, int field) {
+  return workspace->peers[rank] + workspace->layout.offsets[field];
+}
+
+//===--- opening ----------------------------------------------------------------------------------===//
+
+moert_status moert__workspace_ranks(moert_context *context, int64_t ep_size, int64_t *ranks) {
+  *ranks = moert_comm_size(moert_context_comm(context));
+  if (ep_size && ep_size != *ranks)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'ep_size' is %" PRId64 ", must be 0 or %" PRId64 ", the ranks of the communicator",
+                       ep_size, *ranks);
+  return MOERT_OK;
+}
+
+moert_status moert__workspace_check(const moert_tensor *workspace, const moert_tensor *metainfo, int64_t bytes) {
+  moert_status status = moert__check_dimension(metainfo, "metainfo", 0, MOERT_METAINFO_FIELDS, "MOERT_METAINFO_FIELDS");
+  if (status) return status;
+  if ((uintptr_t)moert__data(workspace) % MOERT__WORKSPACE_ALIGNMENT)
+    return moert__fail(MOERT_ERROR_MISALIGNED, "operand 'workspace' does not begin at a multiple of %d bytes", MOERT__WORKSPACE_ALIGNMENT);
+  if (workspace->shape[0] < bytes)
+    return moert__fail(MOERT_ERROR_WORKSPACE_SIZE, "operand 'workspace' has %" PRId64 " bytes, must have at least %" PRId64 " (moe.workspace_size)",
+                       workspace->shape[0], bytes);
+  return MOERT_OK;
+}
+
+void moert__workspace_seal(char *slab, const moert__workspace_sizes *sizes, const moert__workspace_layout *layout) {
+  moert__workspace_state *state = (moert__workspace_state *)(slab + layout->offsets[MOERT_METAINFO_STATE]);
+  state->magic = WORKSPACE_MAGIC;
+  state->self = (uintptr_t)slab;
+  state->sizes = *sizes;
+}
+
+// The state that metainfo leads to, or NULL if these two were not initialised together.
+static moert__workspace_state *find_state(const moert_tensor *workspace, const moert_tensor *metainfo) {
+  const int64_t *offsets = moert__data(metainfo);
+  int64_t offset = offsets[MOERT_METAINFO_STATE];
+  if (offset < 0 || offset % MOERT__WORKSPACE_ALIGNMENT || offset > workspace->shape[0] - STATE_BYTES) return NULL;
+  moert__workspace_state *state = (moert__workspace_state *)((char *)moert__data(workspace) + offset);
+  if (state->magic != WORKSPACE_MAGIC || state->self != (uintptr_t)moert__data(workspace)) return NULL;
+  moert__workspace_layout layout = moert__workspace_lay_out(&state->sizes);
+  return memcmp(offsets, layout.offsets, sizeof layout.offsets) ? NULL : state;
+}
+
+moert_status moert__workspace_open(moert_context *context, int64_t ep_size, const moert_tensor *workspace, const moert_tensor *metainfo,
+                                   moert__workspace *opened) {
+  moert_comm *comm = moert_context_comm(context);
+  int64_t ranks;
+  moert_status status = moert__workspace_ranks(context, ep_size, &ranks);
+  if (status) return status;
+  status = moert__workspace_check(workspace, metainfo, 0);
+  if (status) return status;
+  moert__workspace_state *state = find_state(workspace, metainfo);
+  if (!state || state->sizes.ranks != ranks)
+    return moert__fail(
+        MOERT_ERROR_INVALID_STATE,
+        "operand 'metainfo' does not describe operand 'workspace': pass the two that one moe.initialize on this communicator was given");
+  opened->state = state;
+  opened->layout = moert__workspace_lay_out(&state->sizes);
+  opened->rank = moert_comm_rank(comm);
+  opened->ranks = (int32_t)ranks;
+  status = moert__workspace_check(workspace, metainfo, opened->layout.bytes);
+  if (status) return status;
+  void *peers[MOERT_MAX_RANKS];
+  status = moert__symmetric_peers(comm, moert__data(workspace), (size_t)opened->layout.bytes, peers);
+  if (status) return status;
+  for (int32_t rank = 0; rank < opened->ranks; ++rank) opened->peers[rank] = peers[rank];
+  return MOERT_OK;
+}
+
+//===--- protocol ---------------------------------------------------------------------------------===//
+
+uint32_t moert__hash(uint32_t hash, int64_t value) {
+  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (uint32_t)((uint64_t)value >> 8 * byte & 0xff)) * UINT32_C(16777619);
+  return hash;
+}
+
+static uint32_t epoch_of(const moert__workspace *workspace) { return (uint32_t)workspace->announcement; }
+
+// The announcement of rank `from` in the slab of rank `at`. Two per rank: a peer may be an epoch ahead, but not two.
+static _Atomic uint64_t *announcement_at(const moert__workspace *workspace, int32_t at, int32_t from) {
+  _Atomic uint64_t *words = moert__workspace_region(workspace, at, MOERT_METAINFO_ANNOUNCEMENTS);
+  return words + (epoch_of(workspace) & 1) * (uint32_t)workspace->ranks + from;
+}
+
+void moert__workspace_announce(moert__workspace *workspace, uint32_t hash) {
+  uint32_t *epoch = moert__workspace_region(workspace, workspace->rank, MOERT_METAINFO_FLAG_VAL);
+  ++*epoch;
+  workspace->announcement = (uint64_t)hash << 32 | *epoch;
+  for (int32_t peer = 0; peer < workspace->ranks; ++peer)
+    atomic_store_explicit(announcement_at(workspace, peer, workspace->rank), workspace->announcement, memory_order_release);
+}
+
+void moert__workspace_signal(const moert__workspace *workspace, int field) {
+  for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
+    _Atomic uint32_t *flags = moert__workspace_region(workspace, peer, field);
+    atomic_store_explicit(flags + workspace->rank, epoch_of(workspace), memory_order_release);
+  }
+}
+
+moert_status moert__workspace_await(const moert__workspace *workspace, moert_context *context, int field, const char *what) {
+  const _Atomic uint32_t *flags = moert__workspace_region(workspace, workspace->rank, field);
+  int64_t deadline = moert__deadline_ns(context);
+  for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
+    moert__wait wait = {flags + peer, epoch_of(workspace), peer, what, announcement_at(workspace, workspace->rank, peer), workspace->announcement};
+    moert_status status = moert__wait_for(context, &wait, deadline);
+    if (status) return status;
+  }
+  return MOERT_OK;
+}
+
+bool moert__is_peer_error(moert_status status) {
+  return status == MOERT_ERROR_PEER_TIMEOUT || status == MOERT_ERROR_PEER_MISMATCH || status == MOERT_ERROR_PEER_FAILED;
+}
+
+//===--- operands ---------------------------------------------------------------------------------===//
+
+int64_t moert__row_size(const moert_tensor *tensor, int32_t leading) {
+  int64_t bytes = moert__row_bytes(tensor, leading);
+  return bytes < 0 ? INT64_MAX : bytes;
+}
+
+static uintptr_t tensor_bytes(const moert_tensor *tensor) { return (uintptr_t)(moert__elements(tensor) * moert__dtype_bytes(tensor->dtype)); }
+
+bool moert__same_row(const moert_tensor *a, int32_t a_leading, const moert_tensor *b, int32_t b_leading) {
+  if (a->ndim - a_leading != b->ndim - b_leading || a->ndim < a_leading) return false;
+  for (int32_t i = 0; i < a->ndim - a_leading; ++i)
+    if (a->shape[a_leading + i] != b->shape[b_leading + i]) return false;
+  return true;
+}
+
+bool moert__workspace_overlaps(const moert__workspace *workspace, const moert_tensor *tensor, int64_t begin, int64_t end) {
+  uintptr_t slab = (uintptr_t)workspace->peers[workspace->rank], data = (uintptr_t)moert__data(tensor);
+  uintptr_t bytes = tensor_bytes(tensor);
+  return bytes && data < slab + (uintptr_t)end && slab + (uintptr_t)begin < data + bytes;
+}
+
+void moert__workspace_poison(const moert__workspace *workspace, const moert_tensor *output) {
+  if (moert__workspace_overlaps(workspace, output, 0, workspace->layout.bytes)) return;
+  size_t bytes = tensor_bytes(output);
+  if (bytes) memset(moert__data(output), 0xff, bytes);
+}
+
+int64_t moert__first_expert(int64_t experts, int64_t ranks, int64_t rank) {
+  int64_t extra = experts % ranks;
+  return rank * (experts / ranks) + (rank < extra ? rank : extra);
+}
+
+int32_t moert__expert_rank(int64_t experts, int64_t ranks, int64_t expert) {
+  if (expert < 0 || expert >= experts) return -1;
+  int64_t base = experts / ranks, extra = experts % ranks, larger = extra * (base + 1);
+  return (int32_t)(expert < larger ? expert / (base + 1) : extra + (expert - larger) / base);
+}

@@ -1,0 +1,102 @@
+//===- workspace.h - layout and protocol words of the all-to-all's workspace ----------------------===//
+//
+// Every rank has a slab of one layout in symmetric memory; metainfo holds the offsets of its regions (docs/abi.md). Each dispatch and each combine is
+// one epoch. A rank first announces to all what it is about to do, then writes to its peers' slabs, and raises a flag there: a word that only this
+// rank writes, set to the epoch, with release order. A peer that has seen the flag may read everything that was written before it.
+//
+// Why no word is overwritten before all have read it: a rank ends an epoch only when every peer's flag of that epoch has arrived, so that no
+// rank is more than one epoch ahead. Rows that a dispatch sends are read until the receiver's combine flag, and rows that a combine offers until
+// the reader announces its next dispatch. Areas are laid out for the largest token count, so none moves when a call uses less of it.
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOERT_REFERENCE_WORKSPACE_H
+#define MOERT_REFERENCE_WORKSPACE_H
+
+#include "lib/runtime/internal.h"
+
+enum {
+  MOERT__WORKSPACE_ALIGNMENT = 128, // of the slab and of each of its regions
+  MOERT__MAX_TOP_K = 32,
+  MOERT__MAX_PAYLOADS = 8
+};
+
+// What the layout follows from; the same on all ranks.
+typedef struct moert__workspace_sizes {
+  int64_t ranks, max_tokens, dispatch_bytes, combine_bytes, eplb_experts;
+} moert__workspace_sizes;
+
+typedef struct moert__workspace_layout {
+  int64_t offsets[MOERT_METAINFO_FIELDS]; // by MOERT_METAINFO_...
+  int64_t bytes;                          // of the slab
+} moert__workspace_layout;
+
+moert__workspace_layout moert__workspace_lay_out(const moert__workspace_sizes *sizes);
+
+// A dispatch that its combine has to fit.
+typedef struct moert__round {
+  int64_t tokens, max_tokens, top_k, layout;
+  int64_t rows; // of the grouped layout on this rank
+} moert__round;
+
+// What a rank remembers between calls, in its own slab.
+typedef struct moert__workspace_state {
+  uint64_t magic, self; // `self`: the slab's address, so that a copy of a workspace is none
+  moert__workspace_sizes sizes;
+  int64_t dispatched; // whether `round` waits for its combine
+  moert__round round;
+} moert__workspace_state;
+
+// An initialised workspace in the hands of one call.
+typedef struct moert__workspace {
+  int32_t rank, ranks;
+  char *peers[MOERT_MAX_RANKS]; // every rank's slab as this rank addresses it, its own included
+  moert__workspace_layout layout;
+  moert__workspace_state *state;
+  uint64_t announcement; // hash << 32 | epoch of this call
+} moert__workspace;
+
+int64_t moert__workspace_align(int64_t bytes); // up to a multiple of MOERT__WORKSPACE_ALIGNMENT
+
+// A region of the slab of `rank`.
+void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, int field);
+
+// The number of ranks, if the parameter `ep_size` agrees with the context.
+moert_status moert__workspace_ranks(moert_context *context, int64_t ep_size, int64_t *ranks);
+// That metainfo has its length, and the slab its alignment and at least `bytes`.
+moert_status moert__workspace_check(const moert_tensor *workspace, const moert_tensor *metainfo, int64_t bytes);
+// Mark a cleared slab as initialised.
+void moert__workspace_seal(char *slab, const moert__workspace_sizes *sizes, const moert__workspace_layout *layout);
+// Check workspace and metainfo against each other and against the context.
+moert_status moert__workspace_open(moert_context *context, int64_t ep_size, const moert_tensor *workspace, const moert_tensor *metainfo,
+                                   moert__workspace *opened);
+
+// FNV-1a over what ranks must agree on; start from MOERT__HASH_INIT.
+#define MOERT__HASH_INIT UINT32_C(2166136261)
+enum { MOERT__HASH_DISPATCH = 1, MOERT__HASH_COMBINE = 2 }; // the first value
+uint32_t moert__hash(uint32_t hash, int64_t value);
+
+// Begin the next epoch: say to all ranks what this one does.
+void moert__workspace_announce(moert__workspace *workspace, uint32_t hash);
+// Raise this rank's flag in the region `field` of every slab.
+void moert__workspace_signal(const moert__workspace *workspace, int field);
+// Wait for every rank's flag in the region `field` of the own slab, and make sure that all ranks do the same.
+moert_status moert__workspace_await(const moert__workspace *workspace, moert_context *context, int field, const char *what);
+// Whether an exchange ended because of another rank: then outputs are poisoned.
+bool moert__is_peer_error(moert_status status);
+
+// Whether a tensor and bytes [begin, end) of this rank's slab share memory.
+bool moert__workspace_overlaps(const moert__workspace *workspace, const moert_tensor *tensor, int64_t begin, int64_t end);
+// What an output holds after a failed wait: NaN in every floating-point format, -1 in integers. An output inside the workspace is left to the peers,
+// which may still write there.
+void moert__workspace_poison(const moert__workspace *workspace, const moert_tensor *output);
+
+// The bytes of the dimensions from `leading` on; INT64_MAX if an empty tensor has dimensions whose product is larger.
+int64_t moert__row_size(const moert_tensor *tensor, int32_t leading);
+// Whether a has the dimensions of b from there on.
+bool moert__same_row(const moert_tensor *a, int32_t a_leading, const moert_tensor *b, int32_t b_leading);
+
+// Experts stand on ranks in contiguous blocks; the first `experts % ranks` ranks own one more.
+int64_t moert__first_expert(int64_t experts, int64_t ranks, int64_t rank);
+int32_t moert__expert_rank(int64_t experts, int64_t ranks, int64_t expert); // -1: no such expert
+
+#endif

@@ -1,0 +1,116 @@
+//===- ops.c - the op functions: common checks, then the backend ------------------------------------===//
+
+#include "runtime.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "runtime.inc"
+
+enum { MAX_LIST = 32, MAX_TENSORS = 128 };
+
+//===--- structs and parameters -------------------------------------------------------------------===//
+
+static moert_status check_struct(const char *what, const void *given, size_t known) {
+  if (!given) return moert__fail(MOERT_ERROR_NULL_POINTER, "%s is NULL", what);
+  size_t size;
+  memcpy(&size, given, sizeof size);
+  if (size == known) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_STRUCT_SIZE, "%s: struct_size is %zu, must be %zu", what, size, known);
+}
+
+static moert_status check_parameter(const moert__parameter *parameter, const void *params) {
+  const unsigned char *at = (const unsigned char *)params + parameter->offset;
+  if (parameter->kind == MOERT__PARAMETER_FLOAT) {
+    double value;
+    memcpy(&value, at, sizeof value);
+    if (isfinite(value)) return MOERT_OK;
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter '%s' is %g, must be finite", parameter->name, value);
+  }
+  int64_t value;
+  memcpy(&value, at, sizeof value);
+  if (value >= parameter->minimum && value <= parameter->maximum) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter '%s' is %" PRId64 ", must be in [%" PRId64 ", %" PRId64 "]", parameter->name, value,
+                     parameter->minimum, parameter->maximum);
+}
+
+//===--- operands ---------------------------------------------------------------------------------===//
+
+// The tensors seen so far, to find overlaps.
+typedef struct extents {
+  int64_t count;
+  moert__extent at[MAX_TENSORS];
+} extents;
+
+static moert_status check_tensor(const moert__operand *operand, int64_t index, const moert_tensor *tensor, moert_comm *comm, extents *seen) {
+  moert__subject subject = {"operand", operand->name, index};
+  moert_status status = moert__check_shape(&subject, tensor, operand->rank);
+  if (!status) status = moert__check_dtype_set(&subject, tensor, operand->dtypes);
+  if (!status) status = moert__check_memory(&subject, tensor, operand->memory, comm);
+  if (status) return status;
+  if (seen->count == MAX_TENSORS) return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "more than %d tensors", MAX_TENSORS);
+  seen->at[seen->count++] = moert__extent_of(&subject, tensor, operand->flags & MOERT__DESTINATION, operand->memory);
+  return MOERT_OK;
+}
+
+static moert_status check_operand(const moert__operand *operand, const void *args, moert_comm *comm, extents *seen) {
+  const moert_tensor *tensors;
+  int64_t count = 1;
+  memcpy(&tensors, (const unsigned char *)args + operand->offset, sizeof tensors);
+  if (operand->count) memcpy(&count, (const unsigned char *)args + operand->count, sizeof count);
+  if (count < 0 || count > MAX_LIST)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand '%s': %" PRId64 " tensors, must be in [0, %d]", operand->name, count, MAX_LIST);
+  if (!tensors && (count == 0 || operand->flags & MOERT__OPTIONAL)) return MOERT_OK;
+  if (!tensors) return moert__fail(MOERT_ERROR_NULL_POINTER, "operand '%s' is NULL", operand->name);
+  for (int64_t i = 0; i < count; ++i) {
+    moert_status status = check_tensor(operand, operand->count ? i : -1, &tensors[i], comm, seen);
+    if (status) return status;
+  }
+  return MOERT_OK;
+}
+
+static moert_status check_operands(const moert__op *op, const void *args, moert_comm *comm) {
+  extents seen;
+  seen.count = 0;
+  for (int i = 0; i < op->num_operands; ++i) {
+    moert_status status = check_operand(&op->operands[i], args, comm, &seen);
+    if (status) return status;
+  }
+  return moert__check_overlap(seen.at, seen.count);
+}
+
+//===--- calls ------------------------------------------------------------------------------------===//
+
+static moert_status check_communicator(const moert_comm *comm) {
+  moert_status status = moert_comm_status(comm);
+  if (!status) return MOERT_OK;
+  return moert__fail(status, "the communicator stands in error since an earlier call: %s (%s)", moert_status_name(status), moert_status_text(status));
+}
+
+static moert_status check_call(const moert__op *op, const void *params, const void *args, const moert_kernel *kernel, moert_context *context) {
+  moert_comm *comm = moert_context_comm(context);
+  moert_status status = op->fabric ? check_communicator(comm) : MOERT_OK;
+  if (status) return status;
+  if (kernel) return moert__fail(MOERT_ERROR_UNSUPPORTED, "kernel is set, must be NULL: the host backend has no kernels to choose from");
+  if ((status = check_struct("params", params, op->params_size))) return status;
+  if ((status = check_struct("args", args, op->args_size))) return status;
+  for (int i = 0; i < op->num_parameters; ++i)
+    if ((status = check_parameter(&op->parameters[i], params))) return status;
+  return check_operands(op, args, comm);
+}
+
+static moert_status run(const moert__op *op, const void *params, const void *args, moert_kernel *kernel, moert_context *context) {
+  if (!context) return moert__fail(MOERT_ERROR_NULL_POINTER, "context is NULL");
+  moert_status status = check_call(op, params, args, kernel, context);
+  if (!status) status = op->host(params, args, context);
+  moert__context_note(context, status);
+  return status;
+}
+
+moert_status moert__run(const moert__op *op, const void *params, const void *args, moert_kernel *kernel, moert_context *context) {
+  const char *outer = moert__enter_op(op->name);
+  moert_status status = run(op, params, args, kernel, context);
+  moert__enter_op(outer);
+  return status;
+}

@@ -1,0 +1,61 @@
+//===- runtime.h - what only the files of lib/runtime share -----------------------------------------===//
+//
+// status.c   texts of several parts, the current op
+// comm.c     the default deadline
+// check.c    checks of one tensor, for operands of ops and arguments of graphs alike
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOERT_RUNTIME_H
+#define MOERT_RUNTIME_H
+
+#include "internal.h"
+
+//===--- status.c ---------------------------------------------------------------------------------===//
+
+const char *moert__current_op(void); // what moert__enter_op set, or NULL
+
+// A text that grows; what does not fit is cut off.
+typedef struct moert__text {
+  size_t length;
+  char data[1536];
+} moert__text;
+void moert__append(moert__text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+//===--- comm.c -----------------------------------------------------------------------------------===//
+
+#define MOERT__MAX_TIMEOUT_MS INT64_C(1000000000000) // 31 years: sums of deadlines stay far from overflow
+
+// Environment MOERT_TIMEOUT_MS, else 30000.
+moert_status moert__default_timeout_ms(int64_t *timeout_ms);
+
+//===--- check.c ----------------------------------------------------------------------------------===//
+
+// What a tensor is called in error texts: "operand 'payloads[1]'".
+typedef struct moert__subject {
+  const char *kind, *name;
+  int64_t index; // in its list, -1 if it is not in one
+} moert__subject;
+
+// moert__fail with the subject in front; `format` begins with ':' or ' '.
+moert_status moert__fail_subject(moert_status status, const moert__subject *subject, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+// Rank (-1: any from 1) and sizes: none negative.
+moert_status moert__check_shape(const moert__subject *subject, const moert_tensor *tensor, int64_t rank);
+// Element type: one of the set, or any of whole bytes if the set is empty.
+moert_status moert__check_dtype_set(const moert__subject *subject, const moert_tensor *tensor, int dtypes);
+moert_status moert__check_dtype(const moert__subject *subject, const moert_tensor *tensor, moert_dtype dtype);
+// Data, device, alignment, contiguity, and that symmetric memory is the communicator's. After the two above; element types of whole bytes.
+moert_status moert__check_memory(const moert__subject *subject, const moert_tensor *tensor, moert_memory memory, moert_comm *comm);
+
+// The bytes of a checked tensor, to find overlaps.
+typedef struct moert__extent {
+  moert__subject subject;
+  uintptr_t begin, end;
+  bool written;
+  bool shared; // symmetric memory, which other tensors may be views of
+} moert__extent;
+moert__extent moert__extent_of(const moert__subject *subject, const moert_tensor *tensor, bool written, moert_memory memory);
+// What is written overlaps nothing else.
+moert_status moert__check_overlap(const moert__extent *extents, int64_t count);
+
+#endif

@@ -1,0 +1,20 @@
+//===- allocate.c - moe.allocate ------------------------------------------------------------------===//
+
+#include "lib/ir/build.h"
+#include "lib/ir/lowering.h"
+
+static MlirType bufferType(MlirOperation op) { return mlirValueGetType(mlirOperationGetResult(op, 0)); }
+
+MlirLogicalResult moe_allocate_verify(MlirOperation op) {
+  MOE_TRY(moeCheckExtents(op, MOE_ALLOCATE_SIZES, bufferType(op)));  // C1
+  return moeCheckContiguousBuffer(op, bufferType(op));               // C2
+}
+
+MlirLogicalResult moe_allocate_lower(MlirOperation op, MoeLowering *lowering) {
+  MoeRange sizes = moeOperandRange(op, MOE_ALLOCATE_SIZES);
+  MlirValue extents[MOE_MAX_RANK];
+  for (intptr_t i = 0; i < sizes.count; ++i) extents[i] = mlirOperationGetOperand(op, sizes.first + i);
+  MlirValue buffer = moeAllocateBuffer(bufferType(op), sizes.count, extents, lowering);
+  moeReplaceOp(op, 1, &buffer);
+  return MOE_OK;
+}

@@ -1,0 +1,421 @@
+#===- all_to_all.py - moe.dispatch and moe.combine against all_to_all_model.py --------------------===#
+#
+# Bits are compared, those of sums too. Every round poisons its outputs and checks what must have been kept.
+#
+#===----------------------------------------------------------------------------------------------===#
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from all_to_all_model import Routing, combine_grouped, combine_rank_major
+from moert import OPS, decode, encode, expect_error, run_ranks, typed
+
+FIELDS = ['FLAG_VAL', 'LOCAL_TOKEN_COUNTER', 'SEND_COUNTERS', 'RECV_COUNTERS', 'DISPATCH_COMPLETION_FLAGS', 'COMBINE_COMPLETION_FLAGS',
+          'TOPK_TARGET_RANKS', 'TOPK_SEND_INDICES', 'EPLB_GATHERED_STATS', 'PAYLOAD_DATA', 'COMBINE_DATA', 'ANNOUNCEMENTS', 'COUNT_FLAGS',
+          'RECV_TOPK_ROWS', 'RECV_TOPK_WEIGHTS', 'STATE']
+POISON = 0xA5
+BITS = {'bf16': np.uint16, 'f16': np.float16, 'f32': np.float32, 'f64': np.float64, 'i8': np.int8, 'i16': np.int16, 'i32': np.int32,
+        'i64': np.int64, 'ui8': np.uint8, 'f8E4M3FN': np.uint8, 'f8E5M2': np.uint8, 'f8E8M0FNU': np.uint8}
+
+
+class Payload(NamedTuple):
+    shape: tuple  # of one row
+    dtype: str
+
+    def row_bytes(self):
+        return int(np.prod(self.shape, dtype=int)) * np.dtype(BITS[self.dtype]).itemsize
+
+
+class Round(NamedTuple):
+    """One dispatch and its combine on all ranks."""
+    tokens: tuple  # of each rank
+    n_experts: int
+    top_k: int
+    payloads: tuple
+    hidden: tuple  # trailing dimensions of the combine's payload
+    dtype: str = 'bf16'
+    out_dtype: str = 'bf16'
+    layout: str = 'rank_major'
+    max_tokens: int = 0  # R; 0: the largest of `tokens`
+    in_place: bool = False  # receive into the workspace, and combine from it
+    weighted: bool = True  # topk_weights are given
+    spare: int = 3  # rows that a grouped destination has too many
+    ids: str = 'random'
+    special: bool = False  # -0.0, infinities, NaN, subnormals among what is combined
+
+    def R(self):
+        return self.max_tokens or max(max(self.tokens), 1)
+
+    def sizes(self):
+        width = int(np.prod(self.hidden, dtype=int)) * np.dtype(BITS[self.dtype]).itemsize
+        return self.R(), sum(p.row_bytes() for p in self.payloads), width
+
+
+def poisoned(shape, dtype):
+    array = np.empty(shape, BITS[dtype])
+    array.reshape(-1).view(np.uint8)[:] = POISON
+    return array
+
+
+def random_bits(rng, shape, dtype):
+    size = int(np.prod(shape, dtype=int)) * np.dtype(BITS[dtype]).itemsize
+    return rng.integers(0, 256, size, np.uint8).view(BITS[dtype]).reshape(shape)
+
+
+def random_ids(rng, rnd, tokens):
+    shape = (tokens, rnd.top_k)
+    if rnd.ids == 'one_expert':
+        return np.full(shape, rnd.n_experts - 1, np.int32)
+    if rnd.ids == 'invalid':
+        return rng.choice(np.array([-1, rnd.n_experts, -2**31, 2**31 - 1, 65536], np.int32), shape)
+    if rnd.ids == 'distinct':
+        return np.array([rng.permutation(rnd.n_experts)[:rnd.top_k] for _ in range(tokens)], np.int32).reshape(shape)
+    ids = rng.integers(-1, rnd.n_experts + 1, shape).astype(np.int32)  # duplicates, -1 and n_experts among them
+    ids[rng.random(shape) < 0.05] = rng.choice([-7, 1 << 30])
+    return ids
+
+
+def random_values(rng, shape, dtype, special):
+    values = rng.standard_normal(shape) * np.exp2(rng.integers(-6, 6, shape))
+    if special:
+        odd = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1e-40, -6e-8, 3e38, 65504.0, -65519.0])
+        values = np.where(rng.random(shape) < 0.3, rng.choice(odd, shape), values)
+        rows = values.reshape(-1, shape[-1])
+        rows[::3] = -0.0
+        rows[1::7] = np.nan
+    return encode(values, dtype)
+
+
+def same_bits(got, want, dtype):
+    """Equal bits; one NaN is as good as another."""
+    words = np.uint32 if dtype == 'f32' else np.uint16
+    both_nan = np.isnan(decode(got, dtype)) & np.isnan(decode(want, dtype))
+    return bool(np.all((got.view(words) == want.view(words)) | both_nan))
+
+
+class Inputs:
+    """What all ranks bring to a round, and what the model says they get."""
+
+    def __init__(self, rnd, seed):
+        rng = np.random.default_rng(seed)
+        ranks = range(len(rnd.tokens))
+        self.rnd = rnd
+        self.ids = [random_ids(rng, rnd, t) for t in rnd.tokens]
+        self.weights = [rng.standard_normal(x.shape).astype(np.float32) for x in self.ids]
+        self.payloads = [[random_bits(rng, (t,) + p.shape, p.dtype) for t in rnd.tokens] for p in rnd.payloads]
+        self.routing = Routing(self.ids, rnd.n_experts)
+        self.grouped = rnd.layout == 'expert_grouped'
+        hidden = int(np.prod(rnd.hidden, dtype=int))
+        if self.grouped:
+            self.choices = [self.routing.choices(r) for r in ranks]
+            self.results = [random_values(rng, (len(rows) + rnd.spare, hidden), rnd.dtype, rnd.special) for rows, _ in self.choices]
+            ones = [np.ones_like(w) for w in self.weights]
+            self.back = [combine_grouped(self.routing, r, self.weights if rnd.weighted else ones, self.results[r], hidden, rnd.dtype, rnd.R())
+                         for r in ranks]
+        else:
+            self.back = self.results = [random_values(rng, (len(rnd.tokens), rnd.R(), hidden), rnd.dtype, rnd.special) for _ in ranks]
+        self.out = [combine_rank_major(self.routing, r, lambda rank: self.back[rank], hidden, rnd.dtype, rnd.out_dtype) for r in ranks]
+
+    def received(self, rank, i, before):
+        """Payload i as the rank receives it into `before`."""
+        want = before.copy()
+        if not self.grouped:
+            self.routing.rank_major(rank, self.payloads[i], want)
+            return want
+        for row, (source, token, _) in enumerate(self.choices[rank][0]):
+            want[row] = self.payloads[i][source][token]
+        return want
+
+
+def align(size):
+    return -(-size // 128) * 128
+
+
+class Workspace:
+    def __init__(self, rank, max_tokens, dispatch_bytes, combine_bytes):
+        self.rank = rank
+        self.max_tokens = max_tokens
+        sizes = dict(max_num_tokens=max_tokens, dispatch_bytes_per_token=dispatch_bytes, combine_bytes_per_token=combine_bytes,
+                     eplb_stats_num_experts=5)
+        self.slab = rank.symmetric(rank.op('moe.workspace_size', **sizes))
+        self.metainfo = np.full(16, -1, np.int64)
+        rank.op('moe.initialize', workspace=self.slab.view(np.int8), metainfo=self.metainfo, **sizes)
+
+    def operands(self):
+        return dict(workspace=self.slab.view(np.int8), metainfo=self.metainfo)
+
+    def view(self, offset, shape, dtype):
+        size = int(np.prod(shape, dtype=int)) * np.dtype(BITS[dtype]).itemsize
+        return self.slab[offset:offset + size].view(BITS[dtype]).reshape(shape)
+
+    def region(self, name, shape, dtype='i32'):
+        return self.view(self.metainfo[FIELDS.index(name)], shape, dtype)
+
+    def receive_view(self, rnd, i):
+        ranks = self.rank.size
+        offset = self.metainfo[FIELDS.index('PAYLOAD_DATA')] + sum(align(ranks * self.max_tokens * p.row_bytes()) for p in rnd.payloads[:i])
+        return self.view(offset, (ranks, rnd.R()) + rnd.payloads[i].shape, rnd.payloads[i].dtype)
+
+
+def dispatch(workspace, inputs):
+    """Dispatch, check all outputs, return combine_payload_offset."""
+    rank, rnd, me = workspace.rank, inputs.rnd, workspace.rank.rank
+    if inputs.grouped:
+        rows, want_offsets = inputs.choices[me]
+        recv = [poisoned((len(rows) + rnd.spare,) + p.shape, p.dtype) for p in rnd.payloads]
+        offsets = poisoned(want_offsets.shape, 'i32')
+        named = dict(offsets=offsets, topk_weights=inputs.weights[me] if rnd.weighted else None)
+    else:
+        recv = [workspace.receive_view(rnd, i) if rnd.in_place else poisoned((rank.size, rnd.R()) + p.shape, p.dtype) for i, p in
+                enumerate(rnd.payloads)]
+        for array in recv:
+            array.reshape(-1).view(np.uint8)[:] = POISON
+        counts = poisoned((rank.size,), 'i32')
+        named = dict(recv_counts=counts)
+    before = [x.copy() for x in recv]
+    offset = rank.op('moe.dispatch', top_k=rnd.top_k, n_experts=rnd.n_experts, layout=rnd.layout, topk_ids=inputs.ids[me],
+                     payloads=[typed(x[me], p.dtype) for x, p in zip(inputs.payloads, rnd.payloads)],
+                     recv=[typed(x, p.dtype) for x, p in zip(recv, rnd.payloads)],
+                     runtime_max_tokens_per_rank=rnd.R(), **named, **workspace.operands())
+    for i, array in enumerate(recv):
+        assert np.array_equal(array.view(np.uint8), inputs.received(me, i, before[i]).view(np.uint8)), (me, i)
+    if inputs.grouped:
+        assert np.array_equal(offsets, want_offsets)
+    else:
+        assert np.array_equal(counts, inputs.routing.counts(me))
+    check_metadata(workspace, inputs)
+    return offset
+
+
+def check_metadata(workspace, inputs):
+    me, routing, shape = workspace.rank.rank, inputs.routing, inputs.ids[workspace.rank.rank].shape
+    assert np.array_equal(workspace.region('TOPK_TARGET_RANKS', shape), routing.targets[me])
+    assert np.array_equal(workspace.region('TOPK_SEND_INDICES', shape), routing.places[me])
+    assert np.array_equal(workspace.region('RECV_COUNTERS', (routing.ranks,)), routing.counts(me))
+    assert np.array_equal(workspace.region('SEND_COUNTERS', (routing.ranks,)), [len(x) for x in routing.sent[me]])
+
+
+def combine(workspace, inputs, offset):
+    rank, rnd, me = workspace.rank, inputs.rnd, workspace.rank.rank
+    in_place = rnd.in_place and not inputs.grouped
+    payload = inputs.results[me].reshape(inputs.results[me].shape[:-1] + rnd.hidden)
+    if in_place:
+        view = workspace.view(offset, payload.shape, rnd.dtype)
+        view[:] = payload
+        payload = view
+    out = poisoned((rnd.tokens[me],) + rnd.hidden, rnd.out_dtype)
+    rank.op('moe.combine', top_k=rnd.top_k, hidden_size=int(np.prod(rnd.hidden, dtype=int)), layout=rnd.layout,
+            payload_in_workspace=in_place, payload=typed(payload, rnd.dtype), out=typed(out, rnd.out_dtype),
+            runtime_max_tokens_per_rank=rnd.R(), combine_payload_offset=offset, **workspace.operands())
+    assert same_bits(out.reshape(inputs.out[me].shape), inputs.out[me], rnd.out_dtype), (me, out, inputs.out[me])
+    return out.tobytes()
+
+
+def play(rounds, seed, repeats=1):
+    """Rounds on one workspace that is large enough for all of them."""
+    prepared = [Inputs(rnd, seed + i) for i, rnd in enumerate(rounds)]
+    max_tokens, dispatch_bytes, combine_bytes = (max(x) for x in zip(*(rnd.sizes() for rnd in rounds)))
+
+    def rank_main(rank):
+        workspace = Workspace(rank, max_tokens, max(dispatch_bytes, 1), combine_bytes)
+        results = [[combine(workspace, inputs, dispatch(workspace, inputs)) for inputs in prepared] for _ in range(repeats)]
+        assert all(r == results[0] for r in results)
+        assert workspace.region('FLAG_VAL', (1,))[0] == 2 * len(rounds) * repeats
+
+    run_ranks(len(rounds[0].tokens), rank_main, timeout_ms=20000)
+
+
+HIDDEN = Payload((24,), 'bf16')
+BYTES = {1: Payload((), 'i8'), 2: Payload((), 'bf16'), 3: Payload((3,), 'f8E4M3FN'), 7: Payload((7, 1), 'f8E8M0FNU'), 16: Payload((2, 2), 'f32'),
+         14336: Payload((7168,), 'bf16')}
+
+
+def uneven(ranks, seed, most=9):
+    rng = np.random.default_rng(seed)
+    return tuple(int(t) for t in rng.permutation(np.concatenate([[0, 1, most], rng.integers(0, most, 64)])[:ranks]))
+
+
+def test_ranks_and_experts():
+    for ranks, layout in itertools.product((1, 2, 3, 4, 5, 8), ('rank_major', 'expert_grouped')):
+        for n_experts in sorted({max(ranks, 7), ranks, 3 * ranks, 3 * ranks + 1, 32}):
+            top_k = min(4, n_experts)
+            play([Round(uneven(ranks, n_experts), n_experts, top_k, (HIDDEN,), (24,), layout=layout)], seed=ranks * 100 + n_experts)
+
+
+def test_top_k():
+    for top_k, layout in itertools.product(range(1, 33), ('rank_major', 'expert_grouped')):
+        ids = 'distinct' if top_k % 2 else 'random'
+        play([Round((5, 0, 7, 3), 40, top_k, (HIDDEN,), (24,), out_dtype='f32', layout=layout, ids=ids)], seed=top_k)
+        play([Round((4,) * 32, 32, top_k, (BYTES[1],), (5,), dtype='f32', out_dtype='f32', layout=layout, ids='distinct')], seed=top_k)
+
+
+def test_dtypes():
+    for dtype, out_dtype, layout in itertools.product(('bf16', 'f16', 'f32'), ('bf16', 'f16', 'f32'), ('rank_major', 'expert_grouped')):
+        for top_k, special in ((1, True), (3, True), (8, True), (8, False)):
+            play([Round((6, 11, 3), 16, top_k, (HIDDEN,), (4, 65), dtype, out_dtype, layout, special=special)], seed=top_k)
+
+
+def test_payloads():
+    sets = [(BYTES[b],) for b in BYTES] + [tuple(BYTES.values()), tuple(reversed(BYTES.values())),
+                                           (BYTES[1],) * 8,
+                                           tuple(Payload((3, 1, 2)[:i % 4], d) for i, d in enumerate(BITS) if i < 8),
+                                           tuple(Payload((1,) * (i % 4), d) for i, d in enumerate(BITS) if i >= 8),
+                                           (Payload((0,), 'i32'), BYTES[3])]
+    for payloads, (layout, in_place) in itertools.product(sets, (('rank_major', False), ('rank_major', True), ('expert_grouped', False))):
+        play([Round((3, 0, 8), 7, 3, payloads, (2, 3), layout=layout, in_place=in_place)], seed=len(payloads))
+
+
+def test_ids():
+    for ids, layout in itertools.product(('one_expert', 'invalid', 'distinct'), ('rank_major', 'expert_grouped')):
+        play([Round((9, 4, 0, 2), 9, 5, (HIDDEN,), (24,), layout=layout, ids=ids, spare=0)], seed=3)
+
+
+def test_no_tokens():
+    for layout, spare in itertools.product(('rank_major', 'expert_grouped'), (0, 2)):
+        play([Round((0, 0, 0), 6, 2, (HIDDEN, BYTES[3]), (24,), layout=layout, spare=spare, max_tokens=4),
+              Round((0, 1, 0), 6, 2, (HIDDEN,), (24,), layout=layout, spare=spare)], seed=4, repeats=2)
+
+
+def test_weights_absent():
+    play([Round((5, 6), 6, 4, (HIDDEN,), (24,), layout='expert_grouped', weighted=False, special=special) for special in (False, True)], seed=5)
+
+
+def test_changing_rounds():
+    """R and the payloads grow and shrink between rounds, and the layouts alternate: no round disturbs another."""
+    rng = np.random.default_rng(6)
+    rounds = []
+    for i in range(20):
+        most = int(rng.integers(1, 40))
+        tokens = tuple(int(t) for t in rng.integers(0, most + 1, 4))
+        chosen = rng.choice([1, 2, 3, 7, 16], rng.integers(1, 6))
+        rounds.append(Round(tokens, int(rng.integers(5, 33)), int(rng.integers(1, 6)), tuple(BYTES[int(b)] for b in chosen), (int(rng.integers(1, 300)),),
+                            ('bf16', 'f16', 'f32')[i % 3], layout=('rank_major', 'expert_grouped')[int(rng.integers(2))], max_tokens=most,
+                            in_place=bool(rng.integers(2)), special=i % 4 == 0))
+    play(rounds, seed=60, repeats=2)
+
+
+def test_many_ranks():
+    for layout in ('rank_major', 'expert_grouped'):
+        play([Round(tuple(i % 3 for i in range(64)), 100, 6, (BYTES[3],), (5,), layout=layout)], seed=7)
+
+
+def test_wide_rows():
+    for layout in ('rank_major', 'expert_grouped'):
+        play([Round((17, 30, 5, 0), 32, 8, (BYTES[14336], BYTES[16]), (7168,), layout=layout, in_place=layout == 'rank_major')], seed=8)
+
+
+def test_layout():
+    """Offsets follow the rules of docs/abi.md."""
+    def rank_main(rank):
+        workspace = Workspace(rank, 5, 6, 7)
+        ranks, choices = 3, 4 * 32 * 5
+        end, want = 8 + 8 * ranks, [0, 4, 8, 8 + 4 * ranks]
+        for size in (4 * ranks, 4 * ranks, choices, choices, 4 * ranks * 5):
+            want.append(align(end))
+            end = want[-1] + size
+        own = []
+        for size in (16 * ranks, 4 * ranks, ranks * choices, ranks * choices, 256):
+            own.append(align(end))
+            end = own[-1] + size
+        data = align(end)
+        area = data + align(ranks * 5 * 6) + 8 * 128
+        assert workspace.metainfo.tolist() == want + [data, area] + own, (workspace.metainfo.tolist(), want, data, area, own)
+        assert len(workspace.slab) == area + align(ranks * 5 * 7)
+
+    run_ranks(3, rank_main)
+
+
+def test_initialize_again():
+    """A rank that is ahead does not clear what a peer still reads."""
+    rnd = Round((6, 1, 9), 8, 2, (HIDDEN,), (24,))
+    inputs = Inputs(rnd, 9)
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 9, 48, 48)
+        for _ in range(20):
+            combine(workspace, inputs, dispatch(workspace, inputs))
+            rank.op('moe.initialize', max_num_tokens=9, dispatch_bytes_per_token=48, combine_bytes_per_token=48, eplb_stats_num_experts=5,
+                    **workspace.operands())
+            assert workspace.region('FLAG_VAL', (2,)).tolist() == [0, 0]
+
+    run_ranks(3, rank_main)
+
+
+def test_epoch_wraps():
+    """Epochs are compared modulo 2^32."""
+    rnd = Round((6, 1, 9), 8, 2, (HIDDEN,), (24,))
+    inputs = Inputs(rnd, 10)
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 9, 48, 48)
+        rank.barrier()
+        start = 2**32 - 3
+        for name, words in (('FLAG_VAL', 1), ('COUNT_FLAGS', 3), ('DISPATCH_COMPLETION_FLAGS', 3), ('COMBINE_COMPLETION_FLAGS', 3)):
+            workspace.region(name, (words,)).view(np.uint32)[:] = start
+        rank.barrier()
+        for _ in range(5):
+            combine(workspace, inputs, dispatch(workspace, inputs))
+        assert workspace.region('FLAG_VAL', (1,))[0] == 7
+
+    run_ranks(3, rank_main)
+
+
+def test_capacity():
+    """A grouped destination without room is an error on its rank; the peers finish the call, and the next one tells them."""
+    rnd = Round((4, 4, 4), 3, 2, (HIDDEN,), (24,), layout='expert_grouped', ids='one_expert', spare=-1)
+    inputs = Inputs(rnd, 11)
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 4, 48, 48)
+        if rank.rank < 2:
+            inputs_with_room = Inputs(rnd._replace(spare=0), 11)
+            offset = dispatch(workspace, inputs_with_room)
+            try:
+                combine(workspace, inputs_with_room, offset)
+            except Exception as error:  # whichever peer it noticed first
+                assert error.name == 'MOERT_ERROR_PEER_FAILED', error
+                return
+            raise AssertionError('the combine went through')
+        recv, offsets = poisoned((23, 24), 'bf16'), poisoned((2,), 'i32')
+        expect_error('MOERT_ERROR_CAPACITY', "moe.dispatch: 24 rows arrived for the experts of rank 2, operand 'recv[0]' has room for 23", rank.op,
+                     'moe.dispatch', top_k=2, n_experts=3, layout='expert_grouped', topk_ids=inputs.ids[2], payloads=[typed(inputs.payloads[0][2], 'bf16')],
+                     recv=[typed(recv, 'bf16')], offsets=offsets, runtime_max_tokens_per_rank=4, **workspace.operands())
+        assert np.all(recv.view(np.uint8) == POISON) and np.all(offsets.view(np.uint8) == POISON)
+        assert rank.status() == 'MOERT_ERROR_CAPACITY'
+
+    run_ranks(3, rank_main, timeout_ms=20000)
+
+
+def test_view():
+    from moert import Tensor, make_tensor
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 4, 48, 48)
+        keep = []
+        shape = np.zeros((2, 4, 24), np.uint16)
+        view = make_tensor(typed(shape, 'bf16'), keep)
+        view.data, view.byte_offset = None, 77
+        offset = int(workspace.metainfo[FIELDS.index('COMBINE_DATA')])
+        got = rank.op('moe.workspace_view', workspace=workspace.slab.view(np.int8), offset=offset, view=view)
+        assert isinstance(got, Tensor) and got.data == workspace.slab.ctypes.data + offset and got.byte_offset == 0
+        size = len(workspace.slab)
+        expect_error('MOERT_ERROR_INVALID_ARGUMENT',
+                     "moe.workspace_view: result 'view' has 384 bytes, and does not lie within the %d bytes of operand 'workspace' at offset %d" %
+                     (size, size - 382), rank.op, 'moe.workspace_view', workspace=workspace.slab.view(np.int8), offset=size - 382, view=view)
+        expect_error('MOERT_ERROR_MISALIGNED', "moe.workspace_view: operand 'offset' is 3, must be a multiple of 2, the size of element type bf16",
+                     rank.op, 'moe.workspace_view', workspace=workspace.slab.view(np.int8), offset=3, view=view)
+
+    run_ranks(2, rank_main)
+
+
+def main():
+    assert {'moe.dispatch', 'moe.combine'} <= set(OPS)
+    for name, test in list(globals().items()):
+        if name.startswith('test_'):
+            test()
+            print('ok', name)
+
+
+if __name__ == '__main__':
+    main()

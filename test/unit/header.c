@@ -1,0 +1,27 @@
+/*===- header.c - the public headers, in C99 and in C++17 -----------------------------------------------===*/
+
+#include <moert/moert.h>
+#include <moert/ops.h>
+
+/* What a caller writes: every INIT macro, and a call. */
+moert_status header_use(moert_comm *comm, const moert_tensor *tensor);
+moert_status header_use(moert_comm *comm, const moert_tensor *tensor) {
+  moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
+  moert_moe_route_params route_params = MOERT_MOE_ROUTE_PARAMS_INIT;
+  moert_moe_route_args route_args = MOERT_MOE_ROUTE_ARGS_INIT;
+  moert_moe_grouped_matmul_params matmul_params = MOERT_MOE_GROUPED_MATMUL_PARAMS_INIT;
+  moert_moe_grouped_matmul_args matmul_args = MOERT_MOE_GROUPED_MATMUL_ARGS_INIT;
+  moert_moe_dispatch_params dispatch_params = MOERT_MOE_DISPATCH_PARAMS_INIT;
+  moert_moe_dispatch_args dispatch_args = MOERT_MOE_DISPATCH_ARGS_INIT;
+  moert_moe_combine_params combine_params = MOERT_MOE_COMBINE_PARAMS_INIT;
+  moert_moe_combine_args combine_args = MOERT_MOE_COMBINE_ARGS_INIT;
+  moert_context *context = NULL;
+  moert_status status = moert_context_create(comm, &options, &context);
+  route_args.logits = matmul_args.rows = dispatch_args.payloads = combine_args.payload = tensor;
+  if (status == MOERT_OK) status = moert_moe_route(&route_params, &route_args, NULL, context);
+  if (status == MOERT_OK) status = moert_moe_grouped_matmul(&matmul_params, &matmul_args, NULL, context);
+  if (status == MOERT_OK) status = moert_moe_dispatch(&dispatch_params, &dispatch_args, NULL, context);
+  if (status == MOERT_OK) status = moert_moe_combine(&combine_params, &combine_args, NULL, context);
+  moert_context_destroy(context);
+  return status;
+}

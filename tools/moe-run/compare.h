@@ -1,0 +1,11 @@
+//===- compare.h - results against what is expected -----------------------------------------------===//
+#ifndef MOE_RUN_COMPARE_H
+#define MOE_RUN_COMPARE_H
+
+#include "team.h"
+
+// Compare every argument of --expect on every rank; agreement is printed to stdout, differences too. RUN_DIFFERENT if something differs, else RUN_OK,
+// or what `why` says.
+run_exit compare_results(const team *team, message *why);
+
+#endif

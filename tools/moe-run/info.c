@@ -1,0 +1,52 @@
+//===- info.c - the interface of a graph as text --------------------------------------------------===//
+#include "info.h"
+
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *role_name(int64_t role) {
+  static const char *const names[] = {"in", "out", "inout"};
+  return role >= 0 && role <= MOERT_ROLE_INOUT ? names[role] : "?";
+}
+
+static const char *memory_name(int64_t memory) {
+  static const char *const names[] = {"device", "host", "symmetric", "value"};
+  return memory >= 0 && memory <= MOERT_MEMORY_VALUE ? names[memory] : "?";
+}
+
+static int longest_name(const moert_function_info *function) {
+  size_t longest = 0;
+  for (int64_t i = 0; i < function->num_arguments; ++i)
+    if (strlen(function->arguments[i].name) > longest) longest = strlen(function->arguments[i].name);
+  return (int)longest;
+}
+
+static void print_workspace(const moert_workspace_info *w) {
+  printf("         workspace: max_num_tokens %lld, dispatch_bytes_per_token %lld, combine_bytes_per_token %lld, eplb_stats_num_experts %lld, ",
+         (long long)w->max_num_tokens, (long long)w->dispatch_bytes_per_token, (long long)w->combine_bytes_per_token,
+         (long long)w->eplb_stats_num_experts);
+  if (w->ep_size == 0)
+    printf("ep_size from the context\n");
+  else
+    printf("ep_size %lld\n", (long long)w->ep_size);
+}
+
+static void print_function(const moert_function_info *function) {
+  int width = longest_name(function);
+  printf("function %s\n", function->name);
+  for (int64_t i = 0; i < function->num_arguments; ++i) {
+    const moert_argument_info *info = &function->arguments[i];
+    char type[1024] = "";
+    append_argument_type(type, sizeof type, info);
+    printf("  %-6s %-*s  %-9s %s\n", role_name(info->role), width, info->name, memory_name(info->memory), type);
+    if (info->workspace) print_workspace(info->workspace);
+  }
+}
+
+void info_print(const char *path, const moert_graph_description *graph) {
+  printf("graph %s\ntarget %s\nABI %lld\nproducer %s\n", path, graph->target, (long long)graph->abi_version, graph->producer);
+  for (int64_t i = 0; i < graph->num_functions; ++i) print_function(&graph->functions[i]);
+  for (int64_t i = 0; i < graph->num_kernel_keys; ++i) printf("kernel %s\n", graph->kernel_keys[i]);
+}

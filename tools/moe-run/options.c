@@ -1,0 +1,239 @@
+//===- options.c - the command line ---------------------------------------------------------------===//
+#include "options.h"
+
+#include <moert/moert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct option_row {
+  const char *name;
+  const char *operand; // NULL: takes none
+  const char *help;
+  run_exit (*set)(options *o, const char *operand, message *why);
+} option_row;
+
+//===--- setters ----------------------------------------------------------------------------------===//
+
+static run_exit set_function(options *o, const char *operand, message *why) {
+  (void)why;
+  o->functions = records_grow(o->functions, o->num_functions, sizeof *o->functions);
+  o->functions[o->num_functions++] = operand;
+  return RUN_OK;
+}
+
+static run_exit set_ranks(options *o, const char *operand, message *why) {
+  int64_t ranks;
+  if (!parse_int64(operand, &ranks) || ranks < 1 || ranks > MOERT_MAX_RANKS)
+    return message_set(why, RUN_USAGE, "--ranks %s: expected a number from 1 to %d", operand, MOERT_MAX_RANKS);
+  o->ranks = (int32_t)ranks;
+  return RUN_OK;
+}
+
+static run_exit set_backend(options *o, const char *operand, message *why) {
+  (void)o;
+  if (strcmp(operand, "host") == 0) return RUN_OK;
+  return message_set(why, RUN_USAGE, "--backend %s: expected host, the only backend of this build", operand);
+}
+
+static run_exit add_binding(binding_list *list, const char *option, const char *operand, message *why) {
+  const char *equals = strchr(operand, '=');
+  if (!equals || equals == operand || equals[1] == '\0') return message_set(why, RUN_USAGE, "%s %s: expected NAME=VALUE", option, operand);
+  binding made = {records(strlen(operand) + 1, 1), NULL};
+  strcpy(made.name, operand);
+  made.name[equals - operand] = '\0';
+  made.value = made.name + (equals - operand) + 1;
+  list->items = records_grow(list->items, list->count, sizeof *list->items);
+  list->items[list->count++] = made;
+  for (size_t i = 0; i + 1 < list->count; ++i)
+    if (strcmp(list->items[i].name, made.name) == 0) return message_set(why, RUN_USAGE, "%s %s: '%s' is given twice", option, operand, made.name);
+  return RUN_OK;
+}
+
+static run_exit set_input(options *o, const char *operand, message *why) { return add_binding(&o->inputs, "--input", operand, why); }
+static run_exit set_size(options *o, const char *operand, message *why) { return add_binding(&o->sizes, "--size", operand, why); }
+static run_exit set_output(options *o, const char *operand, message *why) { return add_binding(&o->outputs, "--output", operand, why); }
+static run_exit set_expect(options *o, const char *operand, message *why) { return add_binding(&o->expectations, "--expect", operand, why); }
+
+static run_exit set_random(options *o, const char *operand, message *why) {
+  o->random = true;
+  if (parse_uint64(operand, &o->seed)) return RUN_OK;
+  return message_set(why, RUN_USAGE, "--random %s: expected a number that is not negative", operand);
+}
+
+static run_exit set_bound(double *bound, const char *option, const char *operand, message *why) {
+  if (parse_double(operand, bound) && *bound >= 0) return RUN_OK;
+  return message_set(why, RUN_USAGE, "%s %s: expected a number that is not negative", option, operand);
+}
+
+static run_exit set_rtol(options *o, const char *operand, message *why) {
+  o->check_elements = true;
+  return set_bound(&o->rtol, "--rtol", operand, why);
+}
+
+static run_exit set_atol(options *o, const char *operand, message *why) {
+  o->check_elements = true;
+  return set_bound(&o->atol, "--atol", operand, why);
+}
+
+static run_exit set_rel_l2(options *o, const char *operand, message *why) {
+  o->check_rel_l2 = true;
+  return set_bound(&o->rel_l2, "--rel-l2", operand, why);
+}
+
+static run_exit set_repeat(options *o, const char *operand, message *why) {
+  if (parse_int64(operand, &o->repeat) && o->repeat >= 1 && o->repeat <= 1000000) return RUN_OK;
+  return message_set(why, RUN_USAGE, "--repeat %s: expected a number from 1 to 1000000", operand);
+}
+
+static run_exit set_timeout(options *o, const char *operand, message *why) {
+  double seconds;
+  if (!parse_double(operand, &seconds) || !(seconds >= 0.001 && seconds <= 1e6))
+    return message_set(why, RUN_USAGE, "--timeout %s: expected seconds from 0.001 to 1000000", operand);
+  o->timeout_ms = (int64_t)ceil(seconds * 1000);
+  return RUN_OK;
+}
+
+static bool is_stop_phase(const char *phase) {
+  static const char *const phases[] = {"entry", "counts", "data", "flag"};
+  for (size_t i = 0; i < sizeof phases / sizeof *phases; ++i)
+    if (strcmp(phase, phases[i]) == 0) return true;
+  return false;
+}
+
+static run_exit set_stop(options *o, const char *operand, message *why) {
+  int64_t rank = -1;
+  free(o->stop_op);
+  char *text = o->stop_op = records(strlen(operand) + 1, 1);
+  strcpy(text, operand);
+  char *at = strchr(text, '@'), *colon = at ? strchr(at, ':') : NULL;
+  if (colon) *at = *colon = '\0';
+  if (!colon || !parse_int64(text, &rank) || rank < 0 || rank >= MOERT_MAX_RANKS || at[1] == '\0' || !is_stop_phase(colon + 1))
+    return message_set(why, RUN_USAGE, "--stop %s: expected RANK@OP:PHASE, such as 2@moe.dispatch:data; phases are entry, counts, data, flag",
+                       operand);
+  o->stop_rank = (int32_t)rank;
+  memmove(text, at + 1, (size_t)(colon - at) + strlen(colon + 1) + 1);
+  o->stop_phase = text + (colon - at);
+  return RUN_OK;
+}
+
+static run_exit set_info(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->info = true, RUN_OK; }
+static run_exit set_quiet(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->quiet = true, RUN_OK; }
+static run_exit set_help(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->help = true, RUN_OK; }
+static run_exit set_version(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->version = true, RUN_OK; }
+
+//===--- table ------------------------------------------------------------------------------------===//
+
+static const option_row table[] = {
+    {"function", "NAME", "function to run; repeat it to run several in this order. Not needed if the graph has one", set_function},
+    {"ranks", "N", "number of ranks, 1 to 64, as threads of this process (1)", set_ranks},
+    {"backend", "NAME", "where it runs: host", set_backend},
+    {"input", "NAME=FILE.npy", "contents of an argument", set_input},
+    {"input", "NAME=NUMBER", "a number passed by value; n0,n1,... gives one per rank", NULL},
+    {"size", "SYMBOL=N", "a dynamic size that no input fixes; n0,n1,... gives one per rank, ARGUMENT.DIM names a dimension without symbol", set_size},
+    {"random", "SEED", "fill inputs that have no file: floats bell-shaped within (-1, 1), integers 0 to 7", set_random},
+    {"output", "NAME=FILE.npy", "write an argument after the last run", set_output},
+    {"expect", "NAME=FILE.npy", "compare an argument after the last run: |a - b| <= atol + rtol * |b|, NaN equals NaN", set_expect},
+    {"rtol", "X", "relative tolerance of --expect (0)", set_rtol},
+    {"atol", "X", "absolute tolerance of --expect (0)", set_atol},
+    {"rel-l2", "X", "bound of ||a - b|| / ||b|| for --expect; elements are then compared only if --rtol or --atol is given", set_rel_l2},
+    {"repeat", "N", "run the last function N times and print its times", set_repeat},
+    {"timeout", "SECONDS", "how long a rank waits for a peer (MOERT_TIMEOUT_MS, else 30)", set_timeout},
+    {"stop", "RANK@OP:PHASE", "let a rank die there: phases are entry, counts, data, flag", set_stop},
+    {"info", NULL, "print the interface of the graph; run nothing", set_info},
+    {"quiet", NULL, "print errors and differences only", set_quiet},
+    {"help", NULL, "print this", set_help},
+    {"version", NULL, "print versions", set_version},
+};
+enum { NUM_OPTIONS = sizeof table / sizeof *table };
+
+// The option that `text` names, up to a '='.
+static const option_row *find_option(const char *text) {
+  size_t length = strcspn(text, "=");
+  for (size_t i = 0; i < NUM_OPTIONS; ++i)
+    if (table[i].set && strlen(table[i].name) == length && strncmp(table[i].name, text, length) == 0) return &table[i];
+  return NULL;
+}
+
+// Parse one option at arguments[*index], with the operand behind it.
+static run_exit parse_option(int count, char **arguments, int *index, options *o, message *why) {
+  const char *text = arguments[*index] + 2, *equals = strchr(text, '=');
+  const option_row *found = find_option(text);
+  if (!found) return message_set(why, RUN_USAGE, "unknown option '%s'; see moe-run --help", arguments[*index]);
+  if (!found->operand) return equals ? message_set(why, RUN_USAGE, "--%s takes no operand", found->name) : found->set(o, NULL, why);
+  if (equals) return found->set(o, equals + 1, why);
+  if (*index + 1 >= count) return message_set(why, RUN_USAGE, "--%s needs %s", found->name, found->operand);
+  return found->set(o, arguments[++*index], why);
+}
+
+static run_exit set_graph(options *o, const char *path, message *why) {
+  if (o->graph) return message_set(why, RUN_USAGE, "more than one graph: '%s' and '%s'", o->graph, path);
+  o->graph = path;
+  return RUN_OK;
+}
+
+static run_exit check_files_of_ranks(const options *o, const binding_list *list, const char *option, message *why) {
+  for (size_t i = 0; i < list->count && o->ranks > 1; ++i)
+    if (!has_rank_pattern(list->items[i].value))
+      return message_set(why, RUN_USAGE, "%s %s=%s: %d ranks need one file each: put {rank} into the file's name", option, list->items[i].name,
+                         list->items[i].value, (int)o->ranks);
+  return RUN_OK;
+}
+
+static run_exit check_together(const options *o, message *why) {
+  if (!o->graph) return message_set(why, RUN_USAGE, "no graph given; see moe-run --help");
+  if (o->stop_rank >= o->ranks) return message_set(why, RUN_USAGE, "--stop: rank %d does not exist; --ranks is %d", (int)o->stop_rank, (int)o->ranks);
+  run_exit result = check_files_of_ranks(o, &o->outputs, "--output", why);
+  if (result == RUN_OK) result = check_files_of_ranks(o, &o->expectations, "--expect", why);
+  if (result == RUN_OK && o->expectations.count == 0 && (o->check_elements || o->check_rel_l2))
+    return message_set(why, RUN_USAGE, "--rtol, --atol and --rel-l2 are for --expect, which is not given");
+  return result;
+}
+
+run_exit options_parse(int count, char **arguments, options *o, message *why) {
+  run_exit result = RUN_OK;
+  bool only_graph = false;
+  *o = (options){.ranks = 1, .stop_rank = -1};
+  for (int i = 1; i < count && result == RUN_OK; ++i) {
+    const char *text = arguments[i];
+    if (!only_graph && strcmp(text, "--") == 0)
+      only_graph = true;
+    else if (!only_graph && strncmp(text, "--", 2) == 0)
+      result = parse_option(count, arguments, &i, o, why);
+    else if (!only_graph && text[0] == '-')
+      result = message_set(why, RUN_USAGE, "unknown option '%s'; see moe-run --help", text);
+    else
+      result = set_graph(o, text, why);
+  }
+  if (!o->check_rel_l2) o->check_elements = o->check_elements || o->expectations.count > 0;
+  return result != RUN_OK || o->help || o->version ? result : check_together(o, why);
+}
+
+static void free_bindings(binding_list *list) {
+  for (size_t i = 0; i < list->count; ++i) free(list->items[i].name);
+  free(list->items);
+}
+
+void options_free(options *o) {
+  free(o->functions);
+  free_bindings(&o->inputs);
+  free_bindings(&o->sizes);
+  free_bindings(&o->outputs);
+  free_bindings(&o->expectations);
+  free(o->stop_op);
+}
+
+void options_help(FILE *file) {
+  fputs("usage: moe-run GRAPH.so [option ...]\n\nRun functions of a compiled graph.\n\n", file);
+  for (size_t i = 0; i < NUM_OPTIONS; ++i) {
+    char left[64] = "";
+    text_append(left, sizeof left, "--%s %s", table[i].name, table[i].operand ? table[i].operand : "");
+    fprintf(file, "  %-24s %s\n", left, table[i].help);
+  }
+  fputs("\n{rank} in a file's name stands for the rank's number; an input file without it is read by all ranks.\n"
+        "FUNCTION:NAME tells arguments apart that share a name but not a type.\n\nexit status\n",
+        file);
+#define PRINT_EXIT(name, value, text) fprintf(file, "  %d  %s\n", value, text);
+  RUN_EXIT_MAP(PRINT_EXIT)
+#undef PRINT_EXIT
+}
