@@ -50,6 +50,7 @@ static MlirLogicalResult dropResults(MlirOperation function, MlirBlock entry) {
   for (intptr_t i = 0; i < count; ++i) inputs[i] = mlirValueGetType(mlirBlockGetArgument(entry, i));
   mlirOperationSetAttributeByName(function, STR("function_type"), mlirTypeAttrGet(mlirFunctionTypeGet(mlir, count, inputs, 0, NULL)));
   mlirOperationRemoveAttributeByName(function, STR("res_attrs"));
+  mlirOperationRemoveAttributeByName(function, STR("arg_attrs"));  // recorded in the interface; LLVM would warn of them
   free(inputs);
   return result;
 }

@@ -40,11 +40,12 @@ static int64_t index_at(const moert_tensor *tensor, int64_t position) {
 
 static moert_status check_parameters(const moert_moe_grouped_matmul_params *params) { // C7
   bool swiglu = params->activation == MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU;
-  if (params->limit < 0) return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "limit = %g must not be negative: 0 means no clamp", params->limit);
+  if (params->limit < 0)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'limit' is %g, must not be negative; 0 means no clamp", params->limit);
   if (params->limit > 0 && !swiglu)
-    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "limit = %g goes with activation swiglu only: must be 0", params->limit);
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'limit' is %g, must be 0 without activation swiglu", params->limit);
   if (params->alpha != 1 && params->limit == 0)
-    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "alpha = %g goes with a limit only: must be 1 where limit is 0", params->alpha);
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'alpha' is %g, must be 1 where limit is 0", params->alpha);
   moert_status status = moert__check_f32("alpha", params->alpha);
   return status ? status : moert__check_f32("limit", params->limit);
 }
@@ -60,7 +61,7 @@ static moert_status check_weights(const matmul *call) {
   moert_status status = check_multiple(rows, "rows", 1, 8); // C1
   if (status) return status;
   if (!moert__dtype_equal(weights->dtype, rows->dtype)) // C2
-    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'weights' has elements of %s, must be %s as those of 'rows'",
+    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'weights': element type %s, must be %s as that of 'rows'",
                        moert__dtype_name(weights->dtype), moert__dtype_name(rows->dtype));
   status = moert__check_dimension(weights, "weights", 2, call->depth, "dimension 1 of 'rows'");
   return status ? status : check_multiple(weights, "weights", 1, call->swiglu ? 16 : 8);

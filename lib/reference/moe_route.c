@@ -35,18 +35,21 @@ static moert_status check_shapes(const moert_moe_route_params *params, const moe
 static moert_status check_parameters(const moert_moe_route_params *params) {
   int64_t top_k = params->top_k, experts = params->n_experts, groups = params->n_group, eligible = params->topk_group;
   if (top_k > experts) // C4
-    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "top_k = %" PRId64 " exceeds n_experts = %" PRId64, top_k, experts);
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'top_k' is %" PRId64 ", must be at most n_experts = %" PRId64, top_k, experts);
   if (experts % groups != 0) // C5
-    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "n_experts = %" PRId64 " is not a multiple of n_group = %" PRId64, experts, groups);
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'n_experts' is %" PRId64 ", must be a multiple of n_group = %" PRId64, experts,
+                       groups);
   if (eligible > groups) // C6
-    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "topk_group = %" PRId64 " exceeds n_group = %" PRId64, eligible, groups);
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'topk_group' is %" PRId64 ", must be at most n_group = %" PRId64, eligible, groups);
   if (eligible * (experts / groups) < top_k) // C7
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
-                       "topk_group = %" PRId64 " groups of n_experts / n_group = %" PRId64 " experts hold fewer than top_k = %" PRId64, eligible,
-                       experts / groups, top_k);
+                       "parameter 'topk_group' is %" PRId64 ": so many groups of n_experts / n_group = %" PRId64 " experts hold %" PRId64
+                       ", must hold at least top_k = %" PRId64,
+                       eligible, experts / groups, eligible * (experts / groups), top_k);
   if (groups > 1 && experts / groups < 2) // C8
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
-                       "n_group = %" PRId64 " leaves groups of 1 expert, which have no two best: use n_group = 1 or at most n_experts / 2 = %" PRId64,
+                       "parameter 'n_group' is %" PRId64 ", must be 1 or at most n_experts / 2 = %" PRId64
+                       ": a group is judged by its two best experts",
                        groups, experts / 2);
   return moert__check_f32("routed_scaling_factor", params->routed_scaling_factor);
 }

@@ -93,8 +93,8 @@ static void test_widening(const narrow *format) {
     float value = format->widen((uint16_t)bits);
     uint32_t magnitude = bits & 0x7fff;
     bool right = magnitude > format->infinity    ? moert__is_nan(value)
-                 : magnitude == format->infinity ? fabsf(value) == INFINITY && signbit(value) == (bits != magnitude)
-                                                 : (double)value == defined_value(format, (uint16_t)bits) && signbit(value) == (bits != magnitude);
+                 : magnitude == format->infinity ? fabsf(value) == INFINITY && !signbit(value) == (bits == magnitude)
+                                                 : (double)value == defined_value(format, (uint16_t)bits) && !signbit(value) == (bits == magnitude);
     expect(right, format->name, bits, (double)value);
     expect(format->round(value) == (magnitude > format->infinity ? 0x7fff : bits), "widened and narrowed", bits, format->round(value));
   }

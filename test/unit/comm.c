@@ -123,8 +123,7 @@ static void barrier_refuses(void **state) {
   moert_comm *comm;
   assert_ok(moert_comm_create_threads(1, &comm));
   assert_fails(moert_comm_barrier(comm, -1), MOERT_ERROR_INVALID_ARGUMENT, "timeout_ms is -1, must be in [0, 1000000000000]");
-  assert_fails(moert_comm_barrier(comm, INT64_MAX), MOERT_ERROR_INVALID_ARGUMENT,
-               "timeout_ms is 9223372036854775807, must be in [0, 1000000000000]");
+  assert_fails(moert_comm_barrier(comm, INT64_MAX), MOERT_ERROR_INVALID_ARGUMENT, "timeout_ms is 9223372036854775807, must be in [0, 1000000000000]");
   assert_ok(moert_comm_status(comm));
   assert_ok(moert_comm_barrier(comm, 1000000000000));
   moert_comm_destroy(comm);
@@ -192,8 +191,14 @@ static void noted_errors(void **state) {
     moert_status status;
     bool recorded;
   } rows[] = {
-      {MOERT_OK, false},          {MOERT_ERROR_INVALID_ARGUMENT, false}, {MOERT_ERROR_STRUCT_SIZE, false}, {MOERT_ERROR_UNSUPPORTED, false},
-      {MOERT_ERROR_STOPPED, false}, {MOERT_ERROR_CAPACITY, true},        {MOERT_ERROR_DATA, true},         {MOERT_ERROR_PEER_MISMATCH, true},
+      {MOERT_OK, false},
+      {MOERT_ERROR_INVALID_ARGUMENT, false},
+      {MOERT_ERROR_STRUCT_SIZE, false},
+      {MOERT_ERROR_UNSUPPORTED, false},
+      {MOERT_ERROR_STOPPED, false},
+      {MOERT_ERROR_CAPACITY, true},
+      {MOERT_ERROR_DATA, true},
+      {MOERT_ERROR_PEER_MISMATCH, true},
       {MOERT_ERROR_INTERNAL, true},
   };
   for (size_t i = 0; i < COUNT(rows); ++i) {
@@ -390,10 +395,12 @@ static void different_collectives(void **state) {
   assert_ok(moert_comm_create_threads(2, comms));
   run_ranks(runs, comms, 2, barrier_or_alloc, NULL);
   assert_int_equal(runs[0].status, MOERT_ERROR_PEER_MISMATCH);
-  assert_string_equal(runs[0].error, "rank 1 called another op or used other parameters than rank 0 (at a barrier, epoch 1): hash 00000002, must be 00000001");
+  assert_string_equal(runs[0].error,
+                      "rank 1 called another op or used other parameters than rank 0 (at a barrier, epoch 1): hash 00000002, must be 00000001");
   assert_int_equal(runs[1].status, MOERT_ERROR_PEER_MISMATCH);
-  assert_string_equal(runs[1].error,
-                      "rank 0 called another op or used other parameters than rank 1 (in moert_symmetric_alloc, epoch 1): hash 00000001, must be 00000002");
+  assert_string_equal(
+      runs[1].error,
+      "rank 0 called another op or used other parameters than rank 1 (in moert_symmetric_alloc, epoch 1): hash 00000001, must be 00000002");
   assert_int_equal(moert_comm_status(comms[0]), MOERT_ERROR_PEER_MISMATCH);
   assert_int_equal(moert_comm_status(comms[1]), MOERT_ERROR_PEER_MISMATCH);
   destroy_ranks(comms, 2);
@@ -426,9 +433,19 @@ static void epochs_wrap(void **state) {
     uint32_t word, epoch;
     bool reached;
   } rows[] = {
-      {5, 5, true},  {6, 5, true},          {4, 5, false},          {0, UINT32_MAX, true},          {UINT32_MAX, 0, false},
-      {3, 1, true},  {UINT32_MAX, UINT32_MAX, true}, {UINT32_MAX - 1, UINT32_MAX, false}, {2, UINT32_MAX - 2, true}, {UINT32_MAX - 2, 2, false},
-      {0x80000000, 1, true}, {0x80000001, 1, false}, {0, 0, true},
+      {5, 5, true},
+      {6, 5, true},
+      {4, 5, false},
+      {0, UINT32_MAX, true},
+      {UINT32_MAX, 0, false},
+      {3, 1, true},
+      {UINT32_MAX, UINT32_MAX, true},
+      {UINT32_MAX - 1, UINT32_MAX, false},
+      {2, UINT32_MAX - 2, true},
+      {UINT32_MAX - 2, 2, false},
+      {0x80000000, 1, true},
+      {0x80000001, 1, false},
+      {0, 0, true},
   };
   for (size_t i = 0; i < COUNT(rows); ++i) {
     pair made = create_pair(1);

@@ -95,8 +95,13 @@ static void long_text_is_cut(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(last_error_is_the_threads), cmocka_unit_test(names_and_texts),        cmocka_unit_test(values),           cmocka_unit_test(versions),
-      cmocka_unit_test(op_prefix),                 cmocka_unit_test(text_of_the_last_error), cmocka_unit_test(long_text_is_cut),
+      cmocka_unit_test(last_error_is_the_threads),
+      cmocka_unit_test(names_and_texts),
+      cmocka_unit_test(values),
+      cmocka_unit_test(versions),
+      cmocka_unit_test(op_prefix),
+      cmocka_unit_test(text_of_the_last_error),
+      cmocka_unit_test(long_text_is_cut),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

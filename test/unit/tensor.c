@@ -23,8 +23,7 @@ typedef struct dl_tensor {
 } dl_tensor;
 
 #define SAME_PLACE(ours, our_field, theirs, their_field)                                                                                             \
-  _Static_assert(offsetof(ours, our_field) == offsetof(theirs, their_field) &&                                                                       \
-                     sizeof((ours){0}.our_field) == sizeof((theirs){0}.their_field),                                                                 \
+  _Static_assert(offsetof(ours, our_field) == offsetof(theirs, their_field) && sizeof((ours){0}.our_field) == sizeof((theirs){0}.their_field),       \
                  "layout of DLPack")
 SAME_PLACE(moert_device, type, dl_device, device_type);
 SAME_PLACE(moert_device, id, dl_device, device_id);
@@ -43,7 +42,8 @@ _Static_assert(sizeof(moert_tensor) == 48 && offsetof(moert_tensor, shape) == 24
 
 // kDLCPU, kDLCUDA, and DLPack's type codes.
 _Static_assert(MOERT_DEVICE_CPU == 1 && MOERT_DEVICE_CUDA == 2, "device types of DLPack");
-_Static_assert(MOERT_CODE_INT == 0 && MOERT_CODE_UINT == 1 && MOERT_CODE_FLOAT == 2 && MOERT_CODE_BFLOAT == 4 && MOERT_CODE_BOOL == 6, "type codes of DLPack");
+_Static_assert(MOERT_CODE_INT == 0 && MOERT_CODE_UINT == 1 && MOERT_CODE_FLOAT == 2 && MOERT_CODE_BFLOAT == 4 && MOERT_CODE_BOOL == 6,
+               "type codes of DLPack");
 _Static_assert(MOERT_CODE_F8E4M3FN == 10 && MOERT_CODE_F8E5M2 == 12 && MOERT_CODE_F8E8M0FNU == 14, "type codes of DLPack");
 
 //===--- element types ----------------------------------------------------------------------------===//
@@ -56,17 +56,28 @@ static void element_types(void **state) {
     int64_t bytes;
     int bit;
   } rows[] = {
-      {{MOERT_CODE_BFLOAT, 16, 1}, "bf16", 2, MOERT__DTYPE_BF16}, {{MOERT_CODE_FLOAT, 16, 1}, "f16", 2, MOERT__DTYPE_F16},
-      {{MOERT_CODE_FLOAT, 32, 1}, "f32", 4, MOERT__DTYPE_F32},    {{MOERT_CODE_FLOAT, 64, 1}, "f64", 8, MOERT__DTYPE_F64},
-      {{MOERT_CODE_INT, 8, 1}, "i8", 1, MOERT__DTYPE_I8},         {{MOERT_CODE_INT, 16, 1}, "i16", 2, MOERT__DTYPE_I16},
-      {{MOERT_CODE_INT, 32, 1}, "i32", 4, MOERT__DTYPE_I32},      {{MOERT_CODE_INT, 64, 1}, "i64", 8, MOERT__DTYPE_I64},
-      {{MOERT_CODE_UINT, 32, 1}, "ui32", 4, MOERT__DTYPE_UI32},   {{MOERT_CODE_UINT, 8, 1}, "ui8", 1, 0},
-      {{MOERT_CODE_UINT, 16, 1}, "ui16", 2, 0},                   {{MOERT_CODE_UINT, 64, 1}, "ui64", 8, 0},
-      {{MOERT_CODE_BOOL, 8, 1}, "bool", 1, 0},                    {{MOERT_CODE_F8E4M3FN, 8, 1}, "f8E4M3FN", 1, 0},
-      {{MOERT_CODE_F8E5M2, 8, 1}, "f8E5M2", 1, 0},                {{MOERT_CODE_F8E8M0FNU, 8, 1}, "f8E8M0FNU", 1, 0},
-      {{MOERT_CODE_INT, 4, 1}, "?", 0, 0},                        {{MOERT_CODE_INT, 4, 2}, "?", 0, 0},
-      {{MOERT_CODE_FLOAT, 32, 4}, "?", 16, 0},                    {{MOERT_CODE_FLOAT, 0, 1}, "?", 0, 0},
-      {{MOERT_CODE_FLOAT, 32, 0}, "?", 0, 0},                     {{99, 32, 1}, "?", 4, 0},
+      {{MOERT_CODE_BFLOAT, 16, 1}, "bf16", 2, MOERT__DTYPE_BF16},
+      {{MOERT_CODE_FLOAT, 16, 1}, "f16", 2, MOERT__DTYPE_F16},
+      {{MOERT_CODE_FLOAT, 32, 1}, "f32", 4, MOERT__DTYPE_F32},
+      {{MOERT_CODE_FLOAT, 64, 1}, "f64", 8, MOERT__DTYPE_F64},
+      {{MOERT_CODE_INT, 8, 1}, "i8", 1, MOERT__DTYPE_I8},
+      {{MOERT_CODE_INT, 16, 1}, "i16", 2, MOERT__DTYPE_I16},
+      {{MOERT_CODE_INT, 32, 1}, "i32", 4, MOERT__DTYPE_I32},
+      {{MOERT_CODE_INT, 64, 1}, "i64", 8, MOERT__DTYPE_I64},
+      {{MOERT_CODE_UINT, 32, 1}, "ui32", 4, MOERT__DTYPE_UI32},
+      {{MOERT_CODE_UINT, 8, 1}, "ui8", 1, 0},
+      {{MOERT_CODE_UINT, 16, 1}, "ui16", 2, 0},
+      {{MOERT_CODE_UINT, 64, 1}, "ui64", 8, 0},
+      {{MOERT_CODE_BOOL, 8, 1}, "bool", 1, 0},
+      {{MOERT_CODE_F8E4M3FN, 8, 1}, "f8E4M3FN", 1, 0},
+      {{MOERT_CODE_F8E5M2, 8, 1}, "f8E5M2", 1, 0},
+      {{MOERT_CODE_F8E8M0FNU, 8, 1}, "f8E8M0FNU", 1, 0},
+      {{MOERT_CODE_INT, 4, 1}, "?", 0, 0},
+      {{MOERT_CODE_INT, 4, 2}, "?", 0, 0},
+      {{MOERT_CODE_FLOAT, 32, 4}, "?", 16, 0},
+      {{MOERT_CODE_FLOAT, 0, 1}, "?", 0, 0},
+      {{MOERT_CODE_FLOAT, 32, 0}, "?", 0, 0},
+      {{99, 32, 1}, "?", 4, 0},
   };
   for (size_t i = 0; i < COUNT(rows); ++i) {
     assert_string_equal(moert__dtype_name(rows[i].dtype), rows[i].name);
@@ -141,7 +152,7 @@ static void addresses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(element_types), cmocka_unit_test(elements), cmocka_unit_test(elements_that_cannot_be_counted),
+      cmocka_unit_test(element_types), cmocka_unit_test(elements),  cmocka_unit_test(elements_that_cannot_be_counted),
       cmocka_unit_test(contiguity),    cmocka_unit_test(addresses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,1 +1,168 @@
-int main(void) { return 0; }
+//===- moe-compile.c - a graph to a shared library in one command ---------------------------------===//
+
+#include "moe-mlir-c/MoeMlir.h"
+#include "tools/moe-compile/backend.h"
+#include "tools/moe-compile/options.h"
+#include <errno.h>
+#include <mlir-c/Diagnostics.h>
+#include <mlir-c/Pass.h>
+#include <mlir-c/RegisterEverything.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STR mlirStringRefCreateFromCString
+
+//===--- source -----------------------------------------------------------------------------------===//
+
+typedef struct Source {
+  const char *path;
+  char *text;
+  size_t length;
+} Source;
+
+static int readSource(const char *path, Source *source) {
+  FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+  *source = (Source){path, NULL, 0};
+  for (size_t capacity = 0, got = 1; file && got > 0; source->length += got) {
+    if (source->length + 1 >= capacity) source->text = realloc(source->text, capacity = 2 * capacity + 65536);
+    if (!source->text) break;
+    got = fread(source->text + source->length, 1, capacity - source->length - 1, file);
+  }
+  if (!file || ferror(file) || !source->text) {
+    fprintf(stderr, "moe-compile: cannot read '%s': %s\n", path, strerror(errno));
+    if (file && file != stdin) fclose(file);
+    return EXIT_FILE;
+  }
+  source->text[source->length] = 0;
+  if (file != stdin) fclose(file);
+  return 0;
+}
+
+//===--- diagnostics ------------------------------------------------------------------------------===//
+
+// The place in a file behind call sites, names and fused locations; null if there is none.
+static MlirLocation placeOf(MlirLocation location) {
+  if (mlirLocationIsAFileLineColRange(location)) return location;
+  if (mlirLocationIsACallSite(location)) return placeOf(mlirLocationCallSiteGetCallee(location));
+  if (mlirLocationIsAName(location)) return placeOf(mlirLocationNameGetChildLoc(location));
+  if (mlirLocationIsAFused(location) && mlirLocationFusedGetNumLocations(location) > 0) {
+    MlirLocation *parts = calloc(mlirLocationFusedGetNumLocations(location), sizeof *parts);
+    mlirLocationFusedGetLocations(location, parts);
+    MlirLocation place = placeOf(parts[0]);
+    free(parts);
+    return place;
+  }
+  return (MlirLocation){NULL};
+}
+
+static void toStderr(MlirStringRef text, void *data) {
+  (void)data;
+  fwrite(text.data, 1, text.length, stderr);
+}
+
+static void printLine(const Source *source, int line, int column) {
+  const char *start = source->text;
+  for (int i = 1; i < line && start; ++i) start = (start = strchr(start, '\n')) ? start + 1 : NULL;
+  if (!start || column < 1) return;
+  int length = (int)strcspn(start, "\n");
+  if (length <= 240 && column <= length + 1) fprintf(stderr, "%.*s\n%*s^\n", length, start, column - 1, "");
+}
+
+static void toCount(MlirStringRef text, void *data) {
+  static const char dump[] = "see current operation";
+  int *count = data;  // of pieces, -1 if the first one announces a dump of the operation
+  if (*count == 0 && text.length >= sizeof dump - 1 && memcmp(text.data, dump, sizeof dump - 1) == 0) *count = -1;
+  else if (*count >= 0) ++*count;
+}
+
+// The operation as the passes have left it: pages of no use to who wrote the graph.
+static bool isDump(MlirDiagnostic note) {
+  int count = 0;
+  mlirDiagnosticPrint(note, toCount, &count);
+  return count < 0;
+}
+
+static MlirLogicalResult printDiagnostic(MlirDiagnostic diagnostic, void *data) {
+  static const char *const severities[] = {"error", "warning", "note", "remark"};
+  const Source *source = data;
+  MlirLocation place = placeOf(mlirDiagnosticGetLocation(diagnostic));
+  int line = mlirLocationIsNull(place) ? 0 : mlirLocationFileLineColRangeGetStartLine(place);
+  int column = mlirLocationIsNull(place) ? 0 : mlirLocationFileLineColRangeGetStartColumn(place);
+  if (line) fprintf(stderr, "%s:%d:%d: ", source->path, line, column);
+  else fprintf(stderr, "%s: ", source->path);
+  fprintf(stderr, "%s: ", severities[mlirDiagnosticGetSeverity(diagnostic)]);
+  mlirDiagnosticPrint(diagnostic, toStderr, NULL);
+  fputc('\n', stderr);
+  if (line) printLine(source, line, column);
+  for (intptr_t i = 0; i < mlirDiagnosticGetNumNotes(diagnostic); ++i)
+    if (!isDump(mlirDiagnosticGetNote(diagnostic, i))) printDiagnostic(mlirDiagnosticGetNote(diagnostic, i), data);
+  return mlirLogicalResultSuccess();
+}
+
+//===--- compilation ------------------------------------------------------------------------------===//
+
+static MlirContext makeContext(Source *source) {
+  MlirDialectRegistry registry = mlirDialectRegistryCreate();
+  mlirRegisterAllDialects(registry);
+  mlirDialectHandleInsertDialect(mlirGetDialectHandle__moe__(), registry);
+  MlirContext context = mlirContextCreateWithRegistry(registry, true);
+  mlirDialectRegistryDestroy(registry);
+  mlirContextAttachDiagnosticHandler(context, printDiagnostic, source, NULL);
+  mlirRegisterAllLLVMTranslations(context);
+  mlirRegisterAllPasses();
+  moeMlirRegisterPasses();
+  return context;
+}
+
+static int runPipeline(MlirModule module, const char *pipeline) {
+  MlirPassManager manager = mlirPassManagerCreate(mlirModuleGetContext(module));
+  int status = 0;
+  if (mlirLogicalResultIsFailure(mlirParsePassPipeline(mlirPassManagerGetAsOpPassManager(manager), STR(pipeline), toStderr, NULL))) status = EXIT_INTERNAL;
+  else if (mlirLogicalResultIsFailure(mlirPassManagerRunOnOp(manager, mlirModuleGetOperation(module)))) status = EXIT_GRAPH;
+  mlirPassManagerDestroy(manager);
+  return status;
+}
+
+static void toFile(MlirStringRef text, void *file) { fwrite(text.data, 1, text.length, file); }
+
+static int writeMlir(MlirModule module, const char *path) {
+  FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+  if (file) mlirOperationPrint(mlirModuleGetOperation(module), toFile, file);
+  if (file && !ferror(file) && (file == stdout ? fflush(file) : fclose(file)) == 0) return 0;
+  fprintf(stderr, "moe-compile: cannot write '%s': %s\n", path, strerror(errno));
+  return EXIT_FILE;
+}
+
+static int compile(MlirContext context, const Source *source, const char *pipeline, const Options *options) {
+  MlirModule module = mlirModuleCreateParse(context, mlirStringRefCreate(source->text, source->length));
+  if (mlirModuleIsNull(module)) return EXIT_GRAPH;
+  reportStep(options, "parse");
+  int status = runPipeline(module, pipeline);
+  reportStep(options, "passes");
+  if (status == 0) status = options->emit == EMIT_MLIR ? writeMlir(module, options->output) : emitModule(module, options);
+  mlirModuleDestroy(module);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  Options options;
+  Source source;
+  int status;
+  if (!parseOptions(argc, argv, &options, &status)) return status;
+  const char *pipeline = moeMlirPipelineGet(STR(options.target));
+  if (!pipeline) {
+    fprintf(stderr, "moe-compile: target '%s' is not one of this build: host\n", options.target);
+    return EXIT_USAGE;
+  }
+  if (options.printPipeline) return puts(pipeline) < 0 ? EXIT_FILE : 0;
+  if ((status = readSource(options.input, &source)) == 0) {
+    reportStep(&options, NULL);
+    MlirContext context = makeContext(&source);
+    reportStep(&options, "start");
+    status = compile(context, &source, pipeline, &options);
+    mlirContextDestroy(context);
+  }
+  free(source.text);
+  return status;
+}

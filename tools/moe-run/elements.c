@@ -146,6 +146,21 @@ static bool parse_natural(const element_type *type, const char *text, void *elem
   return true;
 }
 
+static bool store_power_of_two(double number, void *element) {
+  int exponent;
+  if (frexp(number, &exponent) != 0.5 || exponent < -126 || exponent > 128) return false;
+  uint8_t code = (uint8_t)(exponent + 126);
+  memcpy(element, &code, sizeof code);
+  return true;
+}
+
+static bool store_narrow(const element_type *type, double number, void *element) {
+  unsigned code = encode(format_of(type), number);
+  memcpy(element, &code, (size_t)element_bytes(type));
+  return isfinite(decode(format_of(type), code));
+}
+
+// False if the number is out of range; infinities and NaN are within that of f32 and f64 only.
 static bool store_float(const element_type *type, double number, void *element) {
   if (type->dtype.bits == 64) return memcpy(element, &number, sizeof number), true;
   if (type->dtype.bits == 32) {
@@ -153,10 +168,8 @@ static bool store_float(const element_type *type, double number, void *element) 
     memcpy(element, &narrow, sizeof narrow);
     return isfinite(number) == isfinite(narrow);
   }
-  if (type->dtype.code == MOERT_CODE_F8E8M0FNU || !isfinite(number)) return false;
-  unsigned code = encode(format_of(type), number);
-  memcpy(element, &code, (size_t)type->dtype.bits / 8);
-  return isfinite(decode(format_of(type), code));
+  if (!isfinite(number)) return false;
+  return type->dtype.code == MOERT_CODE_F8E8M0FNU ? store_power_of_two(number, element) : store_narrow(type, number, element);
 }
 
 bool element_parse(const element_type *type, const char *text, void *element) {

@@ -22,12 +22,12 @@ typedef struct memref {
 
 #define DTYPE(code, bits) (MOERT_CODE_##code | (bits) << 8 | 1 << 16)
 #define COUNT(array) (int64_t)(sizeof(array) / sizeof *(array))
-#define SYMBOLS(...) (const char *const[]){__VA_ARGS__}
-#define SHAPE(...) (const int64_t[]){__VA_ARGS__}
-#define TENSOR(name, dtype, role, memory, ndim, shape, symbols)                                                                                      \
-  { name, dtype, MOERT_ROLE_##role, MOERT_MEMORY_##memory, ndim, shape, symbols, NULL }
-#define VALUE(name, dtype)                                                                                                                           \
-  { name, dtype, MOERT_ROLE_IN, MOERT_MEMORY_VALUE, 0, NULL, NULL, NULL }
+#define SYMBOLS(...)                                                                                                                                 \
+  (const char *const[]) { __VA_ARGS__ }
+#define SHAPE(...)                                                                                                                                   \
+  (const int64_t[]) { __VA_ARGS__ }
+#define TENSOR(name, dtype, role, memory, ndim, shape, symbols) {name, dtype, MOERT_ROLE_##role, MOERT_MEMORY_##memory, ndim, shape, symbols, NULL}
+#define VALUE(name, dtype) {name, dtype, MOERT_ROLE_IN, MOERT_MEMORY_VALUE, 0, NULL, NULL, NULL}
 
 //===--- scale: y = x * factor; the number of calls so far ----------------------------------------===//
 
@@ -160,8 +160,7 @@ enum { TOKENS = 16, ROW = 8, TOP_K = 2, EXPERTS = 8 };
 
 static const moert_workspace_info workspace = {TOKENS, ROW * sizeof(float), ROW * sizeof(float), 0, 0};
 
-#define SLAB                                                                                                                                         \
-  { "slab", DTYPE(INT, 8), MOERT_ROLE_INOUT, MOERT_MEMORY_SYMMETRIC, 1, SHAPE(-1), SYMBOLS("slab_bytes"), &workspace }
+#define SLAB {"slab", DTYPE(INT, 8), MOERT_ROLE_INOUT, MOERT_MEMORY_SYMMETRIC, 1, SHAPE(-1), SYMBOLS("slab_bytes"), &workspace}
 #define METAINFO TENSOR("metainfo", DTYPE(INT, 64), INOUT, HOST, 1, SHAPE(16), NULL)
 
 static const moert_argument_info init_arguments[] = {SLAB, METAINFO};
@@ -216,15 +215,24 @@ static moert_status exchange(void *const *arguments, moert_context *context) {
 
 //===--- the description --------------------------------------------------------------------------===//
 
-#define FUNCTION(name)                                                                                                                               \
-  { #name, name, COUNT(name##_arguments), name##_arguments }
+#define FUNCTION(name) {#name, name, COUNT(name##_arguments), name##_arguments}
 static const moert_function_info functions[] = {
-    FUNCTION(scale), FUNCTION(add_y), FUNCTION(copy), FUNCTION(numbers), FUNCTION(free_size), FUNCTION(forget), FUNCTION(fail), FUNCTION(nap),
-    FUNCTION(init),  FUNCTION(exchange), {"unknown", forget, COUNT(unknown_arguments), unknown_arguments},
+    FUNCTION(scale),
+    FUNCTION(add_y),
+    FUNCTION(copy),
+    FUNCTION(numbers),
+    FUNCTION(free_size),
+    FUNCTION(forget),
+    FUNCTION(fail),
+    FUNCTION(nap),
+    FUNCTION(init),
+    FUNCTION(exchange),
+    {"unknown", forget, COUNT(unknown_arguments), unknown_arguments},
 };
 static const char *const kernel_keys[] = {"moe.initialize/host/w16", "moe.dispatch/host/f32,k2,e8"};
 
 MOERT_API extern const moert_graph_description moert_graph_info;
 const moert_graph_description moert_graph_info = {
-    TEST_MAGIC, TEST_ABI, sizeof(moert_graph_description), "host", "the tests of moe-run", COUNT(functions), functions, COUNT(kernel_keys), kernel_keys,
+    TEST_MAGIC,         TEST_ABI,    sizeof(moert_graph_description), "host", "the tests of moe-run", COUNT(functions), functions,
+    COUNT(kernel_keys), kernel_keys,
 };
