@@ -342,17 +342,23 @@ static moert_status check_same(const moert_comm *comm, const char *format_first,
   return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "%s %" PRIu64 ", but%s", format_first, first, text.data);
 }
 
-// After the meeting: the peers' addresses, if all ranks voted for the same size and all have memory. All ranks come to the same verdict.
-static moert_status collect_peers(moert_comm *comm, block *made, size_t bytes) {
+static unsigned char *memory_of(const moert_comm *comm, int32_t rank) {
+  return atomic_load_explicit(&vote_of(comm, rank, comm->meetings)->memory, memory_order_relaxed);
+}
+
+// After the meeting: whether all ranks voted for the same size and all have memory. All ranks come to the same verdict.
+static moert_status check_votes(const moert_comm *comm, size_t bytes) {
   moert_status status = check_same(comm, "symmetric memory must have one size: rank 0 asked for", "for");
   if (status) return status;
-  for (int32_t r = 0; r < comm->group->size; ++r) {
-    unsigned char *memory = atomic_load_explicit(&vote_of(comm, r, comm->meetings)->memory, memory_order_relaxed);
-    if (!memory) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "rank %" PRId32 " has no memory for %zu bytes of symmetric memory", r, bytes);
-    made->memory[r] = memory;
-  }
-  made->number = ++comm->allocations;
+  for (int32_t r = 0; r < comm->group->size; ++r)
+    if (!memory_of(comm, r))
+      return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "rank %" PRId32 " has no memory for %zu bytes of symmetric memory", r, bytes);
   return MOERT_OK;
+}
+
+static void keep_block(moert_comm *comm, block *made) {
+  made->next = comm->blocks;
+  comm->blocks = made;
 }
 
 moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory) {
@@ -364,18 +370,19 @@ moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory
   vote *mine = vote_of(comm, comm->rank, comm->meetings + 1);
   atomic_store_explicit(&mine->value, bytes, memory_order_relaxed);
   atomic_store_explicit(&mine->memory, made ? made->memory[comm->rank] : NULL, memory_order_relaxed);
-  moert_status met = meet(comm, MEETING_ALLOC, comm->timeout_ms);
-  status = met ? met : collect_peers(comm, made, bytes);
-  if (!met && status) { // a verdict of all ranks; otherwise a peer may have come to another, and uses this block
+  if ((status = meet(comm, MEETING_ALLOC, comm->timeout_ms))) { // a peer may have met all, and use this block
+    if (made) keep_block(comm, made);
+    return status;
+  }
+  if ((status = check_votes(comm, bytes))) {
     free_blocks(made);
     return status;
   }
-  if (made) {
-    made->next = comm->blocks;
-    comm->blocks = made;
-  }
-  if (!status) *memory = made->memory[comm->rank];
-  return status;
+  for (int32_t r = 0; r < comm->group->size; ++r) made->memory[r] = memory_of(comm, r);
+  made->number = ++comm->allocations;
+  keep_block(comm, made);
+  *memory = made->memory[comm->rank];
+  return MOERT_OK;
 }
 
 moert_status moert_symmetric_free(moert_comm *comm, void *memory) {

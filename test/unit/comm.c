@@ -247,6 +247,28 @@ static void symmetric_memory(void **state) {
   }
 }
 
+// A fast rank votes again while a slow one still counts the votes before.
+static moert_status allocate_and_free_at_once(rank_run *run) {
+  for (size_t i = 1; i <= 300; ++i) {
+    void *kept, *freed;
+    moert_status status = moert_symmetric_alloc(run->comm, i, &kept);
+    if (!status) status = moert_symmetric_alloc(run->comm, 1000 * i, &freed);
+    if (!status) status = moert_symmetric_free(run->comm, freed);
+    if (status) return status;
+  }
+  return MOERT_OK;
+}
+
+static void votes_without_a_pause(void **state) {
+  (void)state;
+  moert_comm *comms[4];
+  rank_run runs[4];
+  assert_ok(moert_comm_create_threads(4, comms));
+  run_ranks(runs, comms, 4, allocate_and_free_at_once, NULL);
+  for (int32_t r = 0; r < 4; ++r) assert_string_equal(runs[r].error, "");
+  destroy_ranks(comms, 4);
+}
+
 static moert_status allocate_by_rank(rank_run *run) {
   const size_t *sizes = run->user;
   run->memory = run;
@@ -653,6 +675,7 @@ int main(void) {
       cmocka_unit_test(reported_error),
       cmocka_unit_test(noted_errors),
       cmocka_unit_test(symmetric_memory),
+      cmocka_unit_test(votes_without_a_pause),
       cmocka_unit_test(sizes_that_differ),
       cmocka_unit_test(rank_without_memory),
       cmocka_unit_test(size_without_end),

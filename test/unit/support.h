@@ -66,9 +66,9 @@ static inline void destroy_ranks(moert_comm **comms, int32_t size) {
 }
 
 // Sanitizers end the program when a request is too large unless told that NULL is an answer.
-const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
+MOERT_API const char *__asan_default_options(void);
+MOERT_API const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+MOERT_API const char *__tsan_default_options(void);
+MOERT_API const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
 
 #endif

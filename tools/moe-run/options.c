@@ -11,6 +11,7 @@ typedef struct option_row {
   const char *operand; // NULL: takes none
   const char *help;
   run_exit (*set)(options *o, const char *operand, message *why);
+  size_t flag; // of options without operand: the bool that they set
 } option_row;
 
 //===--- setters ----------------------------------------------------------------------------------===//
@@ -117,33 +118,29 @@ static run_exit set_stop(options *o, const char *operand, message *why) {
   return RUN_OK;
 }
 
-static run_exit set_info(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->info = true, RUN_OK; }
-static run_exit set_quiet(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->quiet = true, RUN_OK; }
-static run_exit set_help(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->help = true, RUN_OK; }
-static run_exit set_version(options *o, const char *operand, message *why) { return (void)operand, (void)why, o->version = true, RUN_OK; }
-
 //===--- table ------------------------------------------------------------------------------------===//
 
+// Rows of one name are forms of one option; the first has its setter.
 static const option_row table[] = {
-    {"function", "NAME", "function to run; repeat it to run several in this order. Not needed if the graph has one", set_function},
-    {"ranks", "N", "number of ranks, 1 to 64, as threads of this process (1)", set_ranks},
-    {"backend", "NAME", "where it runs: host", set_backend},
-    {"input", "NAME=FILE.npy", "contents of an argument", set_input},
-    {"input", "NAME=NUMBER", "a number passed by value; n0,n1,... gives one per rank", NULL},
-    {"size", "SYMBOL=N", "a dynamic size that no input fixes; n0,n1,... gives one per rank, ARGUMENT.DIM names a dimension without symbol", set_size},
-    {"random", "SEED", "fill inputs that have no file: floats bell-shaped within (-1, 1), integers 0 to 7", set_random},
-    {"output", "NAME=FILE.npy", "write an argument after the last run", set_output},
-    {"expect", "NAME=FILE.npy", "compare an argument after the last run: |a - b| <= atol + rtol * |b|, NaN equals NaN", set_expect},
-    {"rtol", "X", "relative tolerance of --expect (0)", set_rtol},
-    {"atol", "X", "absolute tolerance of --expect (0)", set_atol},
-    {"rel-l2", "X", "bound of ||a - b|| / ||b|| for --expect; elements are then compared only if --rtol or --atol is given", set_rel_l2},
-    {"repeat", "N", "run the last function N times and print its times", set_repeat},
-    {"timeout", "SECONDS", "how long a rank waits for a peer (MOERT_TIMEOUT_MS, else 30)", set_timeout},
-    {"stop", "RANK@OP:PHASE", "let a rank die there: phases are entry, counts, data, flag", set_stop},
-    {"info", NULL, "print the interface of the graph; run nothing", set_info},
-    {"quiet", NULL, "print errors and differences only", set_quiet},
-    {"help", NULL, "print this", set_help},
-    {"version", NULL, "print versions", set_version},
+    {"function", "NAME", "function to run; repeat it to run several in this order. Not needed if the graph has one", set_function, 0},
+    {"ranks", "N", "number of ranks, 1 to 64, as threads of this process (1)", set_ranks, 0},
+    {"backend", "NAME", "where it runs: host", set_backend, 0},
+    {"input", "NAME=FILE.npy", "contents of an argument", set_input, 0},
+    {"input", "NAME=NUMBER", "a number passed by value; n0,n1,... gives one per rank", NULL, 0},
+    {"size", "SYMBOL=N", "a dynamic size that no input fixes, or a dimension (ARGUMENT.DIM); n0,n1,... gives one per rank", set_size, 0},
+    {"random", "SEED", "fill inputs that have no file: floats bell-shaped within (-1, 1), integers 0 to 7", set_random, 0},
+    {"output", "NAME=FILE.npy", "write an argument after the last run", set_output, 0},
+    {"expect", "NAME=FILE.npy", "compare an argument after the last run: |a - b| <= atol + rtol * |b|, NaN equals NaN", set_expect, 0},
+    {"rtol", "X", "relative tolerance of --expect (0)", set_rtol, 0},
+    {"atol", "X", "absolute tolerance of --expect (0)", set_atol, 0},
+    {"rel-l2", "X", "bound of ||a - b|| / ||b|| for --expect; elements are then compared only if --rtol or --atol is given", set_rel_l2, 0},
+    {"repeat", "N", "run the last function N times and print its times", set_repeat, 0},
+    {"timeout", "SECONDS", "how long a rank waits for a peer (MOERT_TIMEOUT_MS, else 30)", set_timeout, 0},
+    {"stop", "RANK@OP:PHASE", "let a rank die there: phases are entry, counts, data, flag", set_stop, 0},
+    {"info", NULL, "print the interface of the graph; run nothing", NULL, offsetof(options, info)},
+    {"quiet", NULL, "print errors and differences only", NULL, offsetof(options, quiet)},
+    {"help", NULL, "print this", NULL, offsetof(options, help)},
+    {"version", NULL, "print versions", NULL, offsetof(options, version)},
 };
 enum { NUM_OPTIONS = sizeof table / sizeof *table };
 
@@ -151,8 +148,14 @@ enum { NUM_OPTIONS = sizeof table / sizeof *table };
 static const option_row *find_option(const char *text) {
   size_t length = strcspn(text, "=");
   for (size_t i = 0; i < NUM_OPTIONS; ++i)
-    if (table[i].set && strlen(table[i].name) == length && strncmp(table[i].name, text, length) == 0) return &table[i];
+    if (strlen(table[i].name) == length && strncmp(table[i].name, text, length) == 0) return &table[i];
   return NULL;
+}
+
+static run_exit set_flag(options *o, const option_row *row, bool has_operand, message *why) {
+  if (has_operand) return message_set(why, RUN_USAGE, "--%s takes no operand", row->name);
+  *(bool *)((char *)o + row->flag) = true;
+  return RUN_OK;
 }
 
 // Parse one option at arguments[*index], with the operand behind it.
@@ -160,7 +163,7 @@ static run_exit parse_option(int count, char **arguments, int *index, options *o
   const char *text = arguments[*index] + 2, *equals = strchr(text, '=');
   const option_row *found = find_option(text);
   if (!found) return message_set(why, RUN_USAGE, "unknown option '%s'; see moe-run --help", arguments[*index]);
-  if (!found->operand) return equals ? message_set(why, RUN_USAGE, "--%s takes no operand", found->name) : found->set(o, NULL, why);
+  if (!found->operand) return set_flag(o, found, equals != NULL, why);
   if (equals) return found->set(o, equals + 1, why);
   if (*index + 1 >= count) return message_set(why, RUN_USAGE, "--%s needs %s", found->name, found->operand);
   return found->set(o, arguments[++*index], why);

@@ -137,8 +137,8 @@ void team_print_times(const team *t) {
       if (t->ranks[j].seconds[i] > slowest[i]) slowest[i] = t->ranks[j].seconds[i];
   qsort(slowest, (size_t)count, sizeof *slowest, compare_doubles);
   double median = 0.5 * (slowest[(count - 1) / 2] + slowest[count / 2]);
-  printf("%s: %lld runs on %d rank%s: min %.3f ms, median %.3f ms\n", t->plan->calls[t->plan->num_calls - 1].function->name, (long long)count,
-         (int)t->size, t->size == 1 ? "" : "s", 1e3 * slowest[0], 1e3 * median);
+  printf("%s: %lld run%s on %d rank%s: min %.3f ms, median %.3f ms\n", t->plan->calls[t->plan->num_calls - 1].function->name, (long long)count,
+         count == 1 ? "" : "s", (int)t->size, t->size == 1 ? "" : "s", 1e3 * slowest[0], 1e3 * median);
   free(slowest);
 }
 

@@ -166,8 +166,8 @@ class CommandLine(Case):
 class Graphs(Case):
     def test_bad_graphs(self):
         path = os.path.join(GRAPHS, 'moe-run-graph-%s.so')
-        self.check(GRAPH, graph='moe-run-graph-abi', error="MOERT_ERROR_ABI_VERSION (the graph was compiled for another version of the run side): '%s' was "
-                   'compiled for version 999 of the run side, this library is version 1; compile it again' % (path % 'abi'))
+        self.check(GRAPH, graph='moe-run-graph-abi', error="MOERT_ERROR_ABI_VERSION (the graph was compiled for another version of the run side): "
+                   "'%s' was compiled for version 999 of the run side, this library is version 1; compile it again" % (path % 'abi'))
         done = self.check(GRAPH, graph='moe-run-graph-magic')
         self.assertIn("is not a compiled graph", done.stderr)
         done = self.check(GRAPH, 'nowhere.so', graph=None)
@@ -244,7 +244,7 @@ class Runs(Case):
         np.testing.assert_array_equal(self.load('calls1.npy'), [7])
         self.check(OK, *self.SCALE, '--repeat', '7', '--quiet', output='')
         done = self.check(OK, *self.SCALE, '--function', 'add_y', '--repeat', '1', '--output', 'calls=calls.npy')
-        self.assertRegex(done.stdout, r'\Aadd_y: 1 runs on 1 rank: ')
+        self.assertRegex(done.stdout, r'\Aadd_y: 1 run on 1 rank: ')
         np.testing.assert_array_equal(self.load('calls.npy'), [1])
 
     def test_progress(self):
@@ -261,15 +261,16 @@ class Runs(Case):
     def test_sizes_without_symbols(self):
         self.check(OK, '--function', 'free_size', '--size', 'v.0=2', '--size', 'v.1=3', '--output', 'v=v.npy', '--random', '1')
         np.testing.assert_array_equal(self.load('v.npy'), np.ones((2, 3)))
-        self.check(USAGE, '--function', 'free_size', '--size', 'v.0=2', error='rank 0: size v.1 is not known: no input file fixes it; give --size v.1=N')
+        self.check(USAGE, '--function', 'free_size', '--size', 'v.0=2',
+                   error='rank 0: size v.1 is not known: no input file fixes it; give --size v.1=N')
 
     def test_sizes(self):
         random = ['--function', 'scale', '--input', 'factor=1', '--random', '3', '--ranks', '2']
         self.check(OK, *random, '--size', 'T=4,1', '--output', 'y=y{rank}.npy')
         self.assertEqual((self.load('y0.npy').shape, self.load('y1.npy').shape), ((4, 8), (1, 8)))
         self.check(USAGE, *random, error='all ranks: size T is not known: no input file fixes it; give --size T=N')
-        self.check(USAGE, *random, '--size', 'T=9223372036854775807', error="all ranks: argument 'x': [9223372036854775807, 8] has more bytes than fit a "
-                   '64-bit size')
+        self.check(USAGE, *random, '--size', 'T=9223372036854775807',
+                   error="all ranks: argument 'x': [9223372036854775807, 8] has more bytes than fit a 64-bit size")
         self.save('x.npy', self.numbers(5, 8))
         self.check(FILE, *random, '--size', 'T=5,6', '--input', 'x=x.npy', error='rank 1: size T is 5 (x.npy) and 6 (--size)')
 
@@ -301,7 +302,8 @@ class Runs(Case):
         for name, descr in TYPES.items():
             raw = generator.integers(0, 2 if name == 'bool' else 256, 24 * np.dtype(descr).itemsize, 'u1')
             self.save(name + '.npy', raw.view(descr))
-            arguments += ['--input', 'in_%s=%s.npy' % (name, name), '--output', 'out_%s=%s_out.npy' % (name, name), '--expect', 'out_%s=%s.npy' % (name, name)]
+            arguments += ['--input', 'in_%s=%s.npy' % (name, name), '--output', 'out_%s=%s_out.npy' % (name, name)]
+            arguments += ['--expect', 'out_%s=%s.npy' % (name, name)]
         done = self.check(OK, *arguments)
         self.assertEqual(len(re.findall('agrees with', done.stdout)), len(TYPES))
         for name, descr in TYPES.items():
@@ -321,13 +323,14 @@ class Runs(Case):
             self.assertEqual(row.tobytes(), expected.ljust(8, b'\0'), name)
         for name, value in (('f32', '1e39'), ('f16', '65520'), ('bf16', 'nan'), ('i8', '128'), ('i16', '-32769'), ('i32', '2147483648'),
                             ('i64', '9223372036854775808'), ('ui8', '256'), ('ui16', '-1'), ('ui32', '4294967296'), ('ui64', '18446744073709551616'),
-                            ('bool', '2'), ('e4m3', '480'), ('e5m2', '61440'), ('e8m0', '3'), ('e8m0', '-1'), ('e8m0', '0'), ('e8m0', '1e39'), ('f64', 'x')):
+                            ('bool', '2'), ('e4m3', '480'), ('e5m2', '61440'), ('e8m0', '3'), ('e8m0', '-1'), ('e8m0', '0'),
+                            ('e8m0', '1e39'), ('f64', 'x')):
             with self.subTest(name=name, value=value):
                 changed = [('%s=%s' % (name, value)) if a.startswith(name + '=') else a for a in arguments]
                 self.check(USAGE, '--function', 'numbers', *changed,
                            error='rank 0: --input %s=%s: not a number that fits %s' % (name, value, MLIR_NAMES.get(name, name)))
-        self.check(USAGE, '--function', 'nap', '--ranks', '3', '--input', 'milliseconds=1,2', error='all ranks: --input milliseconds=1,2: 2 numbers for '
-                   '3 ranks: give one, or one per rank')
+        self.check(USAGE, '--function', 'nap', '--ranks', '3', '--input', 'milliseconds=1,2',
+                   error='all ranks: --input milliseconds=1,2: 2 numbers for 3 ranks: give one, or one per rank')
         self.check(USAGE, '--function', 'nap', '--ranks', '3', '--input', 'milliseconds=1,,2',
                    error='rank 1: --input milliseconds=1,,2: not a number that fits i64')
 
@@ -399,12 +402,13 @@ class Npy(Case):
                 self.save('x.npy', array)
                 self.check(FILE, *self.SCALE, error='rank 0: x.npy: the file has %s; %s' % (has, needs))
         copy = ['--function', 'copy', '--random', '1', '--size', 'N=2']
-        for name, kind, other in (('bf16', 'bf16', '<f2'), ('bf16', 'bf16', '<i2'), ('ui8', 'ui8', '|i1'), ('i8', 'i8', '|u1'), ('e4m3', 'f8E4M3FN', '|i1'),
-                                  ('bool', 'bool', '|u1'), ('i64', 'i64', '<i4'), ('ui32', 'ui32', '<i4')):
+        for name, kind, other in (('bf16', 'bf16', '<f2'), ('bf16', 'bf16', '<i2'), ('ui8', 'ui8', '|i1'), ('i8', 'i8', '|u1'),
+                                  ('e4m3', 'f8E4M3FN', '|i1'), ('bool', 'bool', '|u1'), ('i64', 'i64', '<i4'), ('ui32', 'ui32', '<i4')):
             with self.subTest(name=name):
                 self.save('in.npy', np.zeros(2, other))
-                self.check(FILE, *copy, '--input', 'in_%s=in.npy' % name, error="rank 0: in.npy: the file has %s[2]; argument 'in_%s' needs %s[N], element "
-                           'type %s' % (other, name, kind, TYPES[name]))
+                self.check(FILE, *copy, '--input', 'in_%s=in.npy' % name,
+                           error="rank 0: in.npy: the file has %s[2]; argument 'in_%s' needs %s[N], element type %s" %
+                                  (other, name, kind, TYPES[name]))
 
     def test_files_that_disagree(self):
         self.save('a.npy', np.zeros(2, '<f4'))
@@ -554,7 +558,8 @@ class Peers(Case):
     def test_stop(self):
         for phase in ('entry', 'counts', 'data', 'flag'):
             with self.subTest(phase=phase):
-                done = self.check(RANK, *self.EXCHANGE, '--random', '1', '--size', 'T=4', '--timeout', '0.3', '--quiet', '--stop', '2@moe.dispatch:' + phase)
+                done = self.check(RANK, *self.EXCHANGE, '--random', '1', '--size', 'T=4', '--timeout', '0.3', '--quiet',
+                                  '--stop', '2@moe.dispatch:' + phase)
                 lines = done.stderr.splitlines()
                 self.assertIn('moe-run: rank 2: stopped at moe.dispatch:' + phase, lines)
                 others = [line for line in lines if 'rank 2: stopped' not in line]
@@ -569,7 +574,8 @@ class Peers(Case):
         self.assertEqual(done.stdout, '')
 
     def test_timeout_of_the_environment(self):
-        done = self.check(RANK, *self.EXCHANGE, '--random', '1', '--size', 'T=4', '--stop', '2@moe.dispatch:entry', environment={'MOERT_TIMEOUT_MS': '200'})
+        done = self.check(RANK, *self.EXCHANGE, '--random', '1', '--size', 'T=4', '--stop', '2@moe.dispatch:entry',
+                          environment={'MOERT_TIMEOUT_MS': '200'})
         self.assertIn('MOERT_ERROR_PEER_TIMEOUT', done.stderr)
 
     def test_error_of_one_rank_ends_the_wait_of_all(self):

@@ -1,0 +1,32 @@
+# Tests of the compiler side. Files of a test's folder are found at %S, its scratch files begin with %t.
+import os
+
+import lit.formats
+
+config.name = 'moe-mlir'
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.test_source_root = os.path.dirname(__file__)
+config.suffixes = ['.mlir', '.test']
+config.excludes = ['Inputs']
+
+config.environment['PATH'] = os.pathsep.join([config.moe_bin, config.moe_llvm_bin, config.environment['PATH']])
+config.environment['PYTHONDONTWRITEBYTECODE'] = '1'
+config.environment['PYTHONPATH'] = os.path.join(config.test_source_root, 'oracle')
+config.environment['OPENBLAS_NUM_THREADS'] = '1'
+config.environment['FILECHECK_OPTS'] = '--dump-input-filter=error'
+config.environment['ASAN_OPTIONS'] = 'detect_leaks=0'  # MLIR's registries live until the process ends
+for name in ('MOERT_TIMEOUT_MS', 'TSAN_OPTIONS', 'UBSAN_OPTIONS'):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
+
+config.substitutions += [
+    ('%python', config.moe_python),
+    ('%plugin', os.path.join(config.moe_lib, 'MoeMlirPlugin.so')),
+    ('%mlir-opt', os.path.join(config.moe_llvm_bin, 'mlir-opt')),  # without anything of ours
+    ('%moe-lib', config.moe_lib),
+    ('%examples', os.path.join(config.test_source_root, '..', 'examples')),
+]
+
+# A program that is not built with the sanitizer cannot load a library that is.
+if config.moe_sanitize:
+    config.available_features.add('sanitizer')

@@ -1,0 +1,1 @@
+moe_unit_test(all_to_all moert)
