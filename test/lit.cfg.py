@@ -23,6 +23,8 @@ config.substitutions += [
     ('%python', config.moe_python),
     ('%plugin', os.path.join(config.moe_lib, 'MoeMlirPlugin.so')),
     ('%mlir-opt', os.path.join(config.moe_llvm_bin, 'mlir-opt')),  # without anything of ours
+    ('%bufferize', '--moe-declare-interface "--one-shot-bufferize=bufferize-function-boundaries=1 function-boundary-type-conversion=identity-layout-map"'
+                   ' --canonicalize --cse --moe-place-buffers'),
     ('%moe-lib', config.moe_lib),
     ('%examples', os.path.join(config.test_source_root, '..', 'examples')),
 ]

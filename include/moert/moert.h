@@ -123,7 +123,7 @@ typedef struct moert_tensor {
 /* Metainfo of the all-to-all: the byte offset of each region from the start of a rank's slab, the same on all ranks (docs/abi.md). */
 enum {
   MOERT_METAINFO_FLAG_VAL = 0,                  /* u32: epoch of this rank's last dispatch or combine */
-  MOERT_METAINFO_LOCAL_TOKEN_COUNTER = 1,       /* i32 */
+  MOERT_METAINFO_LOCAL_TOKEN_COUNTER = 1,       /* u32: a counter for kernels */
   MOERT_METAINFO_SEND_COUNTERS = 2,             /* i32[ep_size]: rows sent to each rank */
   MOERT_METAINFO_RECV_COUNTERS = 3,             /* i32[ep_size]: rows received from each rank */
   MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS = 4, /* u32[ep_size]: epoch at which each rank had sent its rows */

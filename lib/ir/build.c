@@ -67,6 +67,11 @@ static bool matches(MlirOperation op, const char *name) {
 
 bool moeIs(MlirOperation op, const char *name) { return matches(op, name); }
 
+bool moeIsPublic(MlirOperation symbol) {
+  MlirAttribute visibility = mlirOperationGetAttributeByName(symbol, STR("sym_visibility"));
+  return mlirAttributeIsNull(visibility) || mlirStringRefEqual(mlirStringAttrGetValue(visibility), STR("public"));
+}
+
 static MlirWalkResult collect(MlirOperation op, void *data) {
   Search *search = data;
   for (const char *const *name = search->names; *name; ++name) {
@@ -95,7 +100,7 @@ MoeOpList moeFindOps(MlirOperation root, const char *const *names) {
 int64_t moeElementBytes(MlirType element) {
   if (mlirTypeIsAIndex(element)) return 8;
   int64_t bits = mlirTypeIsAInteger(element) ? mlirIntegerTypeGetWidth(element) : mlirTypeIsAFloat(element) ? mlirFloatTypeGetWidth(element) : 0;
-  return bits % 8 ? 0 : bits / 8;
+  return bits == 8 || bits == 16 || bits == 32 || bits == 64 ? bits / 8 : 0;
 }
 
 static moert_dtype dtypeOf(MlirType element) {

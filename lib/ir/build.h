@@ -33,10 +33,11 @@ MoeOpList moeFindOps(MlirOperation root, const char *const *names);
 #define MOE_FIND(root, ...) moeFindOps(root, (const char *const[]){__VA_ARGS__, NULL})
 
 bool moeIs(MlirOperation op, const char *name);
+bool moeIsPublic(MlirOperation symbol);  // also if it does not say so
 
 // Facts about types and values
 int64_t moeDtypeCode(MlirType element);                      // moert_dtype as code | bits << 8 | lanes << 16
-int64_t moeElementBytes(MlirType element);                   // 0 if not whole bytes
+int64_t moeElementBytes(MlirType element);                   // 0 if not 1, 2, 4 or 8
 int64_t moeStaticBytes(MlirType buffer);                     // MOE_DYNAMIC if a dimension is not known or the product overflows
 bool moeConstantValue(MlirValue number, int64_t *constant);  // of arith.constant and index.constant
 MlirLogicalResult moeCheckExtents(MlirOperation op, int index, MlirType buffer);   // as many as dynamic dimensions

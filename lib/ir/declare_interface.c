@@ -17,8 +17,11 @@
 
 #define STR mlirStringRefCreateFromCString
 
+enum { MAX_NAME = 128 };
+#define NAME_RULE "1 to 127 visible ASCII characters without quotes, backslash, '=', ':' and ','"
+
 typedef struct Argument {
-  char name[128];
+  char name[MAX_NAME];
   MlirType type;
   MlirAttribute attributes;  // dictionary that the author wrote, or null
   bool destination;          // something that the function returns was written into it
@@ -34,6 +37,13 @@ typedef struct Function {
 } Function;
 
 static bool equals(MlirStringRef text, const char *other) { return strlen(other) == text.length && memcmp(text.data, other, text.length) == 0; }
+
+// Names are typed on command lines, as in --input NAME=FILE, and stand between quotes in the text of moe-export-graph.
+static bool isName(MlirStringRef text) {
+  for (size_t i = 0; i < text.length; ++i)
+    if (text.data[i] <= ' ' || text.data[i] > '~' || strchr("\"\\=:,", text.data[i])) return false;
+  return text.length > 0 && text.length < MAX_NAME;
+}
 
 //===--- what the author wrote --------------------------------------------------------------------===//
 
@@ -60,10 +70,9 @@ static MlirLogicalResult readName(const Function *function, intptr_t index) {
   if (mlirAttributeIsNull(name)) {
     snprintf(argument->name, sizeof argument->name, "arg%ld", (long)index);
   } else {
-    if (!mlirAttributeIsAString(name)) return moeError(function->op, "moe.name of argument #%ld must be a string", (long)index);
+    if (!mlirAttributeIsAString(name) || !isName(mlirStringAttrGetValue(name)))
+      return moeError(function->op, "moe.name of argument #%ld must be a string: " NAME_RULE, (long)index);
     MlirStringRef text = mlirStringAttrGetValue(name);
-    if (text.length == 0 || text.length >= sizeof argument->name)
-      return moeError(function->op, "moe.name of argument #%ld has %zu characters, must have 1 to %zu", (long)index, text.length, sizeof argument->name - 1);
     memcpy(argument->name, text.data, text.length);
   }
   for (intptr_t other = 0; other < index; ++other)
@@ -75,12 +84,21 @@ static MlirLogicalResult readName(const Function *function, intptr_t index) {
 static bool isTensor(MlirType type) { return mlirTypeIsARankedTensor(type); }
 static bool isBuffer(MlirType type) { return isTensor(type) || mlirTypeIsAMemRef(type); }
 
+// An element type of moert_dtype.
+#define ELEMENT_RULE "use index, integers or floats of 8, 16, 32 or 64 bits; of 8-bit floats f8E4M3FN, f8E5M2 and f8E8M0FNU, in buffers only"
+static bool hasDtype(MlirType element) {
+  int64_t bytes = moeElementBytes(element);
+  if (bytes != 1 || !mlirTypeIsAFloat(element)) return bytes != 0;
+  return mlirTypeIsAFloat8E4M3FN(element) || mlirTypeIsAFloat8E5M2(element) || mlirTypeIsAFloat8E8M0FNU(element);
+}
+
 static MlirLogicalResult checkType(const Function *function, intptr_t index) {
   const Argument *argument = &function->arguments[index];
   MlirType type = argument->type, element = isBuffer(type) ? mlirShapedTypeGetElementType(type) : type;
   if (!isBuffer(type) && !mlirTypeIsAIndex(type) && !mlirTypeIsAInteger(type) && !mlirTypeIsAFloat(type))
     return moeError(function->op, "argument '%s' must be a ranked tensor, a ranked memref or a number", argument->name);
-  if (moeElementBytes(element) == 0) return moeError(function->op, "argument '%s' must have elements of whole bytes", argument->name);
+  if (!hasDtype(element) || (!isBuffer(type) && mlirTypeIsAFloat(type) && moeElementBytes(type) < 2))
+    return moeError(function->op, "argument '%s' has an element type that callers cannot pass: " ELEMENT_RULE, argument->name);
   if (!isBuffer(type)) return MOE_OK;
   if (mlirShapedTypeGetRank(type) > MOE_MAX_RANK) return moeError(function->op, "argument '%s' must have rank %d at most", argument->name, MOE_MAX_RANK);
   if (mlirTypeIsAMemRef(type) && !mlirAffineMapIsIdentity(mlirMemRefTypeGetAffineMap(type)))
@@ -217,6 +235,8 @@ static MlirLogicalResult symbolsOf(const Function *function, const Argument *arg
     if (!mlirShapedTypeIsDynamicDim(argument->type, dim)) continue;
     if (next < given) names[dim] = mlirArrayAttrGetElement(dims, next);
     if (!mlirAttributeIsAString(names[dim])) return moeError(function->op, "moe.dims of argument '%s' must be an array of strings", argument->name);
+    MlirStringRef name = mlirStringAttrGetValue(names[dim]);
+    if (name.length > 0 && !isName(name)) return moeError(function->op, "moe.dims of argument '%s' must consist of names: " NAME_RULE, argument->name);
     ++next;
   }
   if (given && given != next)
@@ -274,6 +294,8 @@ static MlirLogicalResult readFunction(Function *function) {
   intptr_t count = mlirBlockGetNumArguments(function->entry);
   if (count == 0 || !moeMlirTypeIsAContext(mlirValueGetType(mlirBlockGetArgument(function->entry, count - 1))))
     return moeError(function->op, "must take a !moe.context as its last argument");
+  if (!isName(mlirStringAttrGetValue(mlirOperationGetAttributeByName(function->op, STR("sym_name")))))
+    return moeError(function->op, "must have a name of " NAME_RULE);
   function->count = count - 1;
   function->arguments = calloc((size_t)count, sizeof *function->arguments);
   MOE_TRY(checkResults(function->op));
@@ -299,8 +321,7 @@ static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   intptr_t count = 0;
   for (intptr_t i = 0; i < found.count; ++i) {
     MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(found.ops[i], 0));
-    bool exported = mlirAttributeIsNull(mlirOperationGetAttributeByName(found.ops[i], STR("sym_visibility")));
-    if (!mlirBlockIsNull(entry) && exported) functions[count].op = found.ops[i], functions[count++].entry = entry;
+    if (!mlirBlockIsNull(entry) && moeIsPublic(found.ops[i])) functions[count].op = found.ops[i], functions[count++].entry = entry;
   }
   MlirLogicalResult result = declareAll(functions, count);
   for (intptr_t f = 0; f < count; ++f) free(functions[f].arguments);

@@ -35,6 +35,18 @@ static void lowerValue(MlirValue value) {
   if (!mlirTypeEqual(type, lowered)) mlirValueSetType(value, lowered);
 }
 
+// The signature of a function that the graph calls, but does not contain.
+static void lowerDeclaration(MlirOperation function) {
+  MlirType type = mlirTypeAttrGetValue(mlirOperationGetAttributeByName(function, STR("function_type")));
+  intptr_t inputs = mlirFunctionTypeGetNumInputs(type), results = mlirFunctionTypeGetNumResults(type);
+  MlirType *types = malloc((size_t)(inputs + results + 1) * sizeof *types);
+  for (intptr_t i = 0; i < inputs; ++i) types[i] = loweredType(mlirFunctionTypeGetInput(type, i));
+  for (intptr_t i = 0; i < results; ++i) types[inputs + i] = loweredType(mlirFunctionTypeGetResult(type, i));
+  MlirType lowered = mlirFunctionTypeGet(mlirOperationGetContext(function), inputs, types, results, types + inputs);
+  mlirOperationSetAttributeByName(function, STR("function_type"), mlirTypeAttrGet(lowered));
+  free(types);
+}
+
 static MlirWalkResult lowerTypes(MlirOperation op, void *data) {
   (void)data;
   for (intptr_t i = 0; i < mlirOperationGetNumResults(op); ++i) lowerValue(mlirOperationGetResult(op, i));
@@ -99,7 +111,7 @@ static MlirLogicalResult lowerOps(MlirOperation function, MoeLowering *lowering)
 
 static MlirLogicalResult lowerFunction(MlirOperation function) {
   MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(function, 0));
-  if (mlirBlockIsNull(entry)) return MOE_OK;  // a declaration
+  if (mlirBlockIsNull(entry)) return lowerDeclaration(function), MOE_OK;
   intptr_t count = mlirBlockGetNumArguments(entry);
   MlirValue context = count ? mlirBlockGetArgument(entry, count - 1) : (MlirValue){NULL};
   if (!count || !mlirTypeIsALLVMPointerType(mlirValueGetType(context))) return moeError(function, "must take a !moe.context as its last argument");

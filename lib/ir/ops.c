@@ -197,8 +197,19 @@ static MlirLogicalResult checkResults(MlirOperation op, const MoeOp *info) {
   return MOE_OK;
 }
 
+// S4: what stands among the parameters is one. A misspelt one would silently do nothing. Attributes of others have a prefix ("my.note", "__marker").
+static MlirLogicalResult checkParameters(MlirOperation op) {
+  for (intptr_t i = 0; i < mlirOperationGetNumDiscardableAttributes(op); ++i) {
+    MlirStringRef name = mlirIdentifierStr(mlirOperationGetDiscardableAttribute(op, i).name);
+    if (name.data[0] != '_' && !memchr(name.data, '.', name.length))
+      return moeError(op, "has no parameter '%.*s'", (int)name.length, name.data);
+  }
+  return MOE_OK;
+}
+
 MlirLogicalResult moeVerifyShared(MlirOperation op) {
   const MoeOp *info = moeOpOf(op);
+  MOE_TRY(checkParameters(op));
   MOE_TRY(checkNotMixed(op, info));
   MOE_TRY(checkMemory(op, info));
   return checkResults(op, info);

@@ -92,7 +92,7 @@ double moeFloat(MlirOperation op, const char *attribute);  // of FLOAT
 // "'moe.route' op <text>" at the op's location; failure.
 MlirLogicalResult moeError(MlirOperation op, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// What holds for every op (S1 to S3 in docs/errors.md); runs before the op's own verifier.
+// What holds for every op (S1 to S4 in docs/errors.md); runs before the op's own verifier.
 MlirLogicalResult moeVerifyShared(MlirOperation op);
 
 enum { MOE_DYNAMIC = -1 };

@@ -101,14 +101,10 @@ static void convertCopies(MlirOperation function) {
 
 //===--- the pass ---------------------------------------------------------------------------------===//
 
-static bool isPrivate(MlirOperation function) {
-  return !mlirAttributeIsNull(mlirOperationGetAttributeByName(function, STR("sym_visibility")));
-}
-
 static MlirLogicalResult placeInFunction(MlirOperation function) {
   MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(function, 0));
   if (mlirBlockIsNull(entry)) return MOE_OK;
-  if (isPrivate(function)) return moeError(function, "is private and was not inlined: graph functions cannot call each other recursively");
+  if (!moeIsPublic(function)) return moeError(function, "is private and was not inlined: graph functions cannot call each other recursively");
   intptr_t count = mlirBlockGetNumArguments(entry);
   if (count == 0 || !moeMlirTypeIsAContext(mlirValueGetType(mlirBlockGetArgument(entry, count - 1))))
     return moeError(function, "must take a !moe.context as its last argument");

@@ -289,9 +289,10 @@ def test_changing_rounds():
         most = int(rng.integers(1, 40))
         tokens = tuple(int(t) for t in rng.integers(0, most + 1, 4))
         chosen = rng.choice([1, 2, 3, 7, 16], rng.integers(1, 6))
-        rounds.append(Round(tokens, int(rng.integers(5, 33)), int(rng.integers(1, 6)), tuple(BYTES[int(b)] for b in chosen), (int(rng.integers(1, 300)),),
-                            ('bf16', 'f16', 'f32')[i % 3], layout=('rank_major', 'expert_grouped')[int(rng.integers(2))], max_tokens=most,
-                            in_place=bool(rng.integers(2)), special=i % 4 == 0))
+        rounds.append(Round(tokens, int(rng.integers(5, 33)), int(rng.integers(1, 6)), tuple(BYTES[int(b)] for b in chosen),
+                            (int(rng.integers(1, 300)),), ('bf16', 'f16', 'f32')[i % 3],
+                            layout=('rank_major', 'expert_grouped')[int(rng.integers(2))], max_tokens=most, in_place=bool(rng.integers(2)),
+                            special=i % 4 == 0))
     play(rounds, seed=60, repeats=2)
 
 
@@ -378,8 +379,9 @@ def test_capacity():
             raise AssertionError('the combine went through')
         recv, offsets = poisoned((23, 24), 'bf16'), poisoned((2,), 'i32')
         expect_error('MOERT_ERROR_CAPACITY', "moe.dispatch: 24 rows arrived for the experts of rank 2, operand 'recv[0]' has room for 23", rank.op,
-                     'moe.dispatch', top_k=2, n_experts=3, layout='expert_grouped', topk_ids=inputs.ids[2], payloads=[typed(inputs.payloads[0][2], 'bf16')],
-                     recv=[typed(recv, 'bf16')], offsets=offsets, runtime_max_tokens_per_rank=4, **workspace.operands())
+                     'moe.dispatch', top_k=2, n_experts=3, layout='expert_grouped', topk_ids=inputs.ids[2],
+                     payloads=[typed(inputs.payloads[0][2], 'bf16')], recv=[typed(recv, 'bf16')], offsets=offsets,
+                     runtime_max_tokens_per_rank=4, **workspace.operands())
         assert np.all(recv.view(np.uint8) == POISON) and np.all(offsets.view(np.uint8) == POISON)
         assert rank.status() == 'MOERT_ERROR_CAPACITY'
 

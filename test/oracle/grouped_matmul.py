@@ -1,7 +1,7 @@
 #===- grouped_matmul.py - moe.grouped_matmul against double precision -----------------------------===#
 #
-# Every output is held against float64 within the bound of the op; small products against exact fractions, and activations against their restatement in
-# f32, to the bit. Every output is poisoned before the call, and what belongs to no group must still hold the poison.
+# Every output is held against float64 within the bound of the op; small products against exact fractions, and activations against their
+# restatement in f32, to the bit. Every output is poisoned before the call, and what belongs to no group must still hold the poison.
 #
 #===----------------------------------------------------------------------------------------------===#
 import itertools
@@ -226,8 +226,8 @@ def test_sizes(rank):
                                           (5, 16, 0, 2), (40, 2048, 256, 3)):
         offsets = random_offsets(rng, count, groups, np.int32)
         for activation, biased in itertools.product(('none', 'swiglu') if columns % 16 == 0 else ('none',), (False, True)):
-            check(rank, Case(rng.normal(size=(count, depth)), rng.normal(size=(groups, columns, depth)), offsets, 'bf16', 'bf16', activation=activation,
-                             bias=rng.normal(size=(groups, columns)) if biased else None))
+            check(rank, Case(rng.normal(size=(count, depth)), rng.normal(size=(groups, columns, depth)), offsets, 'bf16', 'bf16',
+                             activation=activation, bias=rng.normal(size=(groups, columns)) if biased else None))
     no_groups = Case(np.ones((4, 8)), np.ones((0, 8, 8)), np.array([2], np.int32))
     check(rank, no_groups)
 
@@ -302,7 +302,8 @@ def test_shape_errors(rank):
     refuse('INVALID_SHAPE', "operand 'weights' dimension 2 is 16, must equal dimension 1 of 'rows' = 8", weights=zeros(3, 16, 16))
     refuse('INVALID_SHAPE', "operand 'weights' dimension 1 is 12, must be a multiple of 8", weights=zeros(3, 12, 8))
     refuse('INVALID_SHAPE', "operand 'weights' dimension 1 is 24, must be a multiple of 16", weights=zeros(3, 24, 8), activation='swiglu')
-    refuse('INVALID_SHAPE', "operand 'offsets' dimension 0 is 3, must equal one more than dimension 0 of 'weights' = 4", offsets=np.zeros(3, np.int32))  # C3
+    refuse('INVALID_SHAPE', "operand 'offsets' dimension 0 is 3, must equal one more than dimension 0 of 'weights' = 4",
+           offsets=np.zeros(3, np.int32))  # C3
     refuse('INVALID_SHAPE', "operand 'out' dimension 0 is 5, must equal dimension 0 of 'rows' = 6", out=poisoned(5, 16))  # C4
     refuse('INVALID_SHAPE', "operand 'out' dimension 0 is 6, must equal dimension 0 of 'row_ids' = 4", row_ids=np.zeros(4, np.int32))
     refuse('INVALID_SHAPE', "operand 'out' dimension 1 is 8, must equal dimension 1 of 'weights' = 16", out=poisoned(6, 8))

@@ -1,7 +1,7 @@
 #===- route.py - moe.route against double precision -----------------------------------------------===#
 #
-# Two programs: `Oracle` in float64, to which ids must be equal wherever its gaps exceed what f32 can blur, and weights close; and `weights_f32`, which
-# restates in f32 the order of operations that the op promises, to which weights must be equal to the bit.
+# Two programs: `Oracle` in float64, to which ids must be equal wherever its gaps exceed what f32 can blur, and weights close; and
+# `weights_f32`, which restates in f32 the order of operations that the op promises, to which weights must be equal to the bit.
 #
 #===----------------------------------------------------------------------------------------------===#
 import itertools
@@ -277,6 +277,8 @@ def test_group_rules(rank):
     ids, weights = Case(rows, 2, order='top_k_then_score', n_group=3, topk_group=2).run(rank)
     assert ids.tolist() == [[1, 2], [5, -1], [3, -1]], ids
     assert weights[1:].tolist() == [[1, 0], [1, 0]], weights
+    ids, _ = Case([[nan, nan, -np.inf, -np.inf]], 2, order='top_k_then_score', n_group=2, topk_group=1).run(rank)
+    assert ids.tolist() == [[2, 3]], ids
 
 
 def test_ties(rank):
