@@ -5,6 +5,7 @@
 
 WHAT is one of
     ops.h        the C API of the ops: parameter and argument structs, functions      (include/moert/ops.h)
+    host.h       the functions of the host backend                                    (lib/runtime/internal.h)
     runtime.inc  descriptors of the operands and the functions' definitions           (lib/runtime/ops.c)
     ir.h, ir.c   descriptors that verifiers, bufferization and lowering share         (lib/ir/ops.h)
 The .json come from `llvm-tblgen --dump-json`.
@@ -95,7 +96,8 @@ class Op:
 def load(paths):
     ops = []
     for path in paths:
-        records = json.load(open(path))
+        with open(path) as file:
+            records = json.load(file)
         ops += [Op(records, r) for r in records.values() if isinstance(r, dict) and 'Moe_Op' in r.get('!superclasses', [])]
     return sorted(ops, key=lambda op: op.name)
 
@@ -183,7 +185,6 @@ def runtime_inc(ops):
             a.name, op.id, a.name, a.kind, a.minimum, len(a.cases) - 1 if a.cases else 1 if a.kind == 'BOOL' else a.maximum) for a in op.attributes]
         if rows:
             out.append('static const moert__parameter moert__parameters_%s[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
-        out.append('moert_status moert__host_%s(const moert_%s_params *params, const %s *args, moert_context *context);' % (op.id, op.id, args))
         out.append('static moert_status moert__call_host_%s(const void *params, const void *args, moert_context *context) {\n'
                    '  return moert__host_%s(params, args, context);\n}' % (op.id, op.id))
         out.append('static const moert__op moert__op_%s = {"%s", sizeof(moert_%s_params), sizeof(%s), %s, %d, %s, %d, %d, moert__call_host_%s};' % (
@@ -192,6 +193,14 @@ def runtime_inc(ops):
         out.append('moert_status moert_%s(const moert_%s_params *params, const %s *args, moert_kernel *kernel, moert_context *context) {\n'
                    '  return moert__run(&moert__op_%s, params, args, kernel, context);\n}\n' % (op.id, op.id, args, op.id))
     return '\n'.join(out)
+
+
+def host_h(ops):
+    out = [banner('the host backend')]
+    for op in ops:
+        if op.runtime:
+            out.append('moert_status moert__host_%s(const moert_%s_params *params, const moert_%s_args *args, moert_context *context);' % (op.id, op.id, op.id))
+    return '\n'.join(out) + '\n'
 
 
 # --- lib/ir/ops.h -------------------------------------------------------------------------------------
@@ -231,7 +240,7 @@ def ir_c(ops):
     return '\n'.join(out) + '\n'
 
 
-GENERATORS = {'ops.h': ops_h, 'runtime.inc': runtime_inc, 'ir.h': ir_h, 'ir.c': ir_c}
+GENERATORS = {'ops.h': ops_h, 'host.h': host_h, 'runtime.inc': runtime_inc, 'ir.h': ir_h, 'ir.c': ir_c}
 
 
 def main():

@@ -1,7 +1,7 @@
 /*===- MoeMlir.h - the compiler side of moe-mlir in C -------------------------------------------------===*
  *
- * For programs that embed MLIR 22.1 and link this project's compiler library, or dlopen MoeMlirPlugin.so. Nothing here is collective; everything follows
- * MLIR's rules on threads (a context is used by one thread at a time unless MLIR itself runs several).
+ * For programs that embed MLIR 22.1 and link this project's compiler library, or dlopen MoeMlirPlugin.so. Nothing here is collective; everything
+ * follows MLIR's rules on threads (a context is used by one thread at a time unless MLIR itself runs several).
  *
  *===----------------------------------------------------------------------------------------------===*/
 #ifndef MOE_MLIR_C_MOEMLIR_H
@@ -27,8 +27,8 @@ MLIR_CAPI_EXPORTED bool moeMlirTypeIsAContext(MlirType type);
 MLIR_CAPI_EXPORTED MlirAttribute moeMlirHostAttributeGet(MlirContext context);
 MLIR_CAPI_EXPORTED bool moeMlirAttributeIsAHost(MlirAttribute attribute); /* false for a null attribute */
 
-/* The text of the pass pipeline from a graph on tensors to the LLVM dialect, for --pass-pipeline or mlirParsePassPipeline; NULL if `target` is not one
- * of this build. Static storage. */
+/* The text of the pass pipeline from a graph on tensors to the LLVM dialect, for --pass-pipeline or mlirParsePassPipeline; NULL if `target` is not
+ * one of this build. Static storage. */
 MLIR_CAPI_EXPORTED const char *moeMlirPipelineGet(MlirStringRef target);
 
 #ifdef __cplusplus

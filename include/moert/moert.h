@@ -20,6 +20,7 @@
 #ifndef MOERT_MOERT_H
 #define MOERT_MOERT_H
 
+#include <moert/workspace.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,30 +40,30 @@ extern "C" {
 /*===--- status -------------------------------------------------------------------------------------===*/
 
 /* Classed by thousands: 1 bad argument, 2 unsupported, 3 capacity, 4 execution, 5 peer, 6 internal. Values never change. */
-#define MOERT_STATUS_MAP(X)                                                                                          \
-  X(MOERT_OK, 0, "no error")                                                                                         \
-  X(MOERT_ERROR_INVALID_ARGUMENT, 1001, "an argument has a value that is not allowed")                               \
-  X(MOERT_ERROR_NULL_POINTER, 1002, "a pointer that must be set is NULL")                                            \
-  X(MOERT_ERROR_INVALID_SHAPE, 1003, "a tensor has the wrong rank or a wrong dimension")                             \
-  X(MOERT_ERROR_INVALID_DTYPE, 1004, "a tensor has the wrong element type")                                          \
-  X(MOERT_ERROR_INVALID_MEMORY, 1005, "a tensor lies in the wrong kind of memory")                                   \
-  X(MOERT_ERROR_MISALIGNED, 1006, "a pointer is not aligned to its element type")                                    \
-  X(MOERT_ERROR_NOT_CONTIGUOUS, 1007, "a tensor is not contiguous in row-major order")                               \
-  X(MOERT_ERROR_INVALID_STATE, 1008, "the call does not fit what was called before")                                 \
-  X(MOERT_ERROR_STRUCT_SIZE, 1009, "a struct_size is not one that this library knows")                               \
-  X(MOERT_ERROR_NOT_FOUND, 1010, "no such function, argument or file")                                               \
-  X(MOERT_ERROR_OVERLAP, 1011, "an output overlaps an input")                                                        \
-  X(MOERT_ERROR_UNSUPPORTED, 2001, "this library does not do that")                                                  \
-  X(MOERT_ERROR_ABI_VERSION, 2002, "the graph was compiled for another version of the run side")                     \
-  X(MOERT_ERROR_CAPACITY, 3001, "more tokens or rows than there is room for")                                        \
-  X(MOERT_ERROR_OUT_OF_MEMORY, 3002, "memory could not be allocated")                                                \
-  X(MOERT_ERROR_WORKSPACE_SIZE, 3003, "the workspace is too small")                                                  \
-  X(MOERT_ERROR_DATA, 4001, "a tensor holds values that the op cannot work on")                                      \
-  X(MOERT_ERROR_PEER_TIMEOUT, 5001, "another rank did not arrive before the deadline")                               \
-  X(MOERT_ERROR_PEER_MISMATCH, 5002, "another rank called another op or used other parameters")                      \
-  X(MOERT_ERROR_PEER_FAILED, 5003, "another rank reported an error")                                                 \
-  X(MOERT_ERROR_STOPPED, 5004, "this rank was stopped on request")                                                   \
-  X(MOERT_ERROR_INTERNAL, 6001, "a defect of this library")                                                          \
+#define MOERT_STATUS_MAP(X)                                                                                                                          \
+  X(MOERT_OK, 0, "no error")                                                                                                                         \
+  X(MOERT_ERROR_INVALID_ARGUMENT, 1001, "an argument has a value that is not allowed")                                                               \
+  X(MOERT_ERROR_NULL_POINTER, 1002, "a pointer that must be set is NULL")                                                                            \
+  X(MOERT_ERROR_INVALID_SHAPE, 1003, "a tensor has the wrong rank or a wrong dimension")                                                             \
+  X(MOERT_ERROR_INVALID_DTYPE, 1004, "a tensor has the wrong element type")                                                                          \
+  X(MOERT_ERROR_INVALID_MEMORY, 1005, "a tensor lies in the wrong kind of memory")                                                                   \
+  X(MOERT_ERROR_MISALIGNED, 1006, "a pointer is not aligned to its element type")                                                                    \
+  X(MOERT_ERROR_NOT_CONTIGUOUS, 1007, "a tensor is not contiguous in row-major order")                                                               \
+  X(MOERT_ERROR_INVALID_STATE, 1008, "the call does not fit what was called before")                                                                 \
+  X(MOERT_ERROR_STRUCT_SIZE, 1009, "a struct_size is not one that this library knows")                                                               \
+  X(MOERT_ERROR_NOT_FOUND, 1010, "no such function, argument or file")                                                                               \
+  X(MOERT_ERROR_OVERLAP, 1011, "an output overlaps an input")                                                                                        \
+  X(MOERT_ERROR_UNSUPPORTED, 2001, "this library does not do that")                                                                                  \
+  X(MOERT_ERROR_ABI_VERSION, 2002, "the graph was compiled for another version of the run side")                                                     \
+  X(MOERT_ERROR_CAPACITY, 3001, "more tokens or rows than there is room for")                                                                        \
+  X(MOERT_ERROR_OUT_OF_MEMORY, 3002, "memory could not be allocated")                                                                                \
+  X(MOERT_ERROR_WORKSPACE_SIZE, 3003, "the workspace is too small")                                                                                  \
+  X(MOERT_ERROR_DATA, 4001, "a tensor holds values that the op cannot work on")                                                                      \
+  X(MOERT_ERROR_PEER_TIMEOUT, 5001, "another rank did not arrive before the deadline")                                                               \
+  X(MOERT_ERROR_PEER_MISMATCH, 5002, "another rank called another op or used other parameters")                                                      \
+  X(MOERT_ERROR_PEER_FAILED, 5003, "another rank reported an error")                                                                                 \
+  X(MOERT_ERROR_STOPPED, 5004, "this rank was stopped on request")                                                                                   \
+  X(MOERT_ERROR_INTERNAL, 6001, "a defect of this library")                                                                                          \
   X(MOERT_ERROR_LOAD, 6002, "a shared library could not be loaded")
 
 typedef enum moert_status {
@@ -78,8 +79,8 @@ MOERT_API const char *moert_status_text(moert_status status); /* the sentence of
  * none failed. Valid until the next failing call of this thread. Local. */
 MOERT_API const char *moert_last_error(void);
 
-MOERT_API const char *moert_version(void);      /* "0.1.0" */
-MOERT_API int64_t moert_abi_version(void);      /* MOERT_ABI_VERSION of the loaded library */
+MOERT_API const char *moert_version(void); /* "0.1.0" */
+MOERT_API int64_t moert_abi_version(void); /* MOERT_ABI_VERSION of the loaded library */
 
 /*===--- tensors ------------------------------------------------------------------------------------===*/
 
@@ -120,27 +121,6 @@ typedef struct moert_tensor {
 
 /*===--- workspaces ---------------------------------------------------------------------------------===*/
 
-/* Metainfo of the all-to-all: the byte offset of each region from the start of a rank's slab, the same on all ranks (docs/abi.md). */
-enum {
-  MOERT_METAINFO_FLAG_VAL = 0,                  /* u32: epoch of this rank's last dispatch or combine */
-  MOERT_METAINFO_LOCAL_TOKEN_COUNTER = 1,       /* u32: a counter for kernels */
-  MOERT_METAINFO_SEND_COUNTERS = 2,             /* i32[ep_size]: rows sent to each rank */
-  MOERT_METAINFO_RECV_COUNTERS = 3,             /* i32[ep_size]: rows received from each rank */
-  MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS = 4, /* u32[ep_size]: epoch at which each rank had sent its rows */
-  MOERT_METAINFO_COMBINE_COMPLETION_FLAGS = 5,  /* u32[ep_size]: epoch at which each rank had its rows ready */
-  MOERT_METAINFO_TOPK_TARGET_RANKS = 6,         /* i32[T][top_k]: rank of each sent row, -1: not sent */
-  MOERT_METAINFO_TOPK_SEND_INDICES = 7,         /* i32[T][top_k]: its place among the rows for that rank, -1 likewise */
-  MOERT_METAINFO_EPLB_GATHERED_STATS = 8,       /* i32[ep_size][eplb_stats_num_experts] */
-  MOERT_METAINFO_PAYLOAD_DATA = 9,              /* receive areas of the payloads */
-  MOERT_METAINFO_COMBINE_DATA = 10,             /* rows that the combine sends back */
-  MOERT_METAINFO_ANNOUNCEMENTS = 11,            /* u64[2][ep_size]: hash << 32 | epoch of each rank's call, by parity of the epoch */
-  MOERT_METAINFO_COUNT_FLAGS = 12,              /* u32[ep_size]: epoch at which each rank had sent its counts */
-  MOERT_METAINFO_RECV_TOPK_ROWS = 13,           /* i32[ep_size][R][top_k]: expert ids, then rows of the grouped layout, -1: none here */
-  MOERT_METAINFO_RECV_TOPK_WEIGHTS = 14,        /* f32[ep_size][R][top_k] */
-  MOERT_METAINFO_STATE = 15,                    /* what this rank remembers between calls; private */
-  MOERT_METAINFO_FIELDS = 16
-};
-
 /*===--- communicators ------------------------------------------------------------------------------===*/
 
 typedef struct moert_comm moert_comm;       /* one rank among its peers; long-lived */
@@ -171,12 +151,12 @@ MOERT_API moert_status moert_comm_barrier(moert_comm *comm, int64_t timeout_ms);
 /* Report an error of the caller's own (a rank that cannot go on) to the peers, who then stop waiting for this rank. Local. */
 MOERT_API void moert_comm_report(moert_comm *comm, moert_status status);
 
-/* Describe every rank through `write`: first error, and what it waits for, from whom, since which epoch. For hangs and post-mortems; may be called from
- * any thread while ranks run. Local. */
+/* Describe every rank through `write`: first error, and what it waits for, from whom, since which epoch. For hangs and post-mortems; may be called
+ * from any thread while ranks run. Local. */
 MOERT_API void moert_comm_dump(const moert_comm *comm, void (*write)(void *user, const char *line), void *user);
 
-/* Symmetric memory: `bytes` of zeroed memory on every rank, aligned to 256, that peers can address. All ranks must ask for the same size; if they do not, or
- * if one of them has no memory, all fail. Owned by the communicator. Collective. */
+/* Symmetric memory: `bytes` of zeroed memory on every rank, aligned to 256, that peers can address. All ranks must ask for the same size; if they do
+ * not, or if one of them has no memory, all fail. Owned by the communicator. Collective. */
 MOERT_API moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory);
 /* Collective: no rank may use the memory any more. NULL is ignored on all ranks alike. */
 MOERT_API moert_status moert_symmetric_free(moert_comm *comm, void *memory);
@@ -185,10 +165,10 @@ MOERT_API moert_status moert_symmetric_free(moert_comm *comm, void *memory);
 
 typedef struct moert_context_options {
   size_t struct_size;
-  int32_t device;      /* reserved for the CUDA backend; 0 */
-  void *stream;        /* likewise; NULL */
-  int64_t timeout_ms;  /* how long to wait for a peer; 0: environment MOERT_TIMEOUT_MS, else 30000 */
-  size_t arena_limit;  /* bytes of intermediates that one call may use; 0: no limit */
+  int32_t device;                                                /* reserved for the CUDA backend; 0 */
+  void *stream;                                                  /* likewise; NULL */
+  int64_t timeout_ms;                                            /* how long to wait for a peer; 0: environment MOERT_TIMEOUT_MS, else 30000 */
+  size_t arena_limit;                                            /* bytes of intermediates that one call may use; 0: no limit */
   void *(*allocate)(void *user, size_t bytes, size_t alignment); /* both or neither; NULL: the C library's */
   void (*deallocate)(void *user, void *memory, size_t bytes);
   void *allocator_user;
@@ -204,14 +184,14 @@ typedef struct moert_context_options {
 
 /* `comm` must outlive the context; `options` may be NULL and is copied, its strings included. Local. */
 MOERT_API moert_status moert_context_create(moert_comm *comm, const moert_context_options *options, moert_context **context);
-MOERT_API void moert_context_destroy(moert_context *context); /* local; NULL is ignored */
+MOERT_API void moert_context_destroy(moert_context *context);           /* local; NULL is ignored */
 MOERT_API moert_comm *moert_context_comm(const moert_context *context); /* local */
 
 /* The first error of an op or graph call on this context that is not a bad argument, else that of its communicator. Local. */
 MOERT_API moert_status moert_context_status(const moert_context *context);
 
-/* Memory for intermediates, aligned to 256, valid until the graph call that asks for it returns. Called by compiled graphs. `bytes` 0 gives a pointer that
- * must not be used. Local. */
+/* Memory for intermediates, aligned to 256, valid until the graph call that asks for it returns. Called by compiled graphs. `bytes` 0 gives a pointer
+ * that must not be used. Local. */
 MOERT_API moert_status moert_context_allocate(moert_context *context, int64_t bytes, void **memory);
 /* The most bytes that were in use at once. Local. */
 MOERT_API size_t moert_context_peak(const moert_context *context);
@@ -223,22 +203,17 @@ MOERT_API size_t moert_context_peak(const moert_context *context);
 typedef enum moert_role { MOERT_ROLE_IN = 0, MOERT_ROLE_OUT = 1, MOERT_ROLE_INOUT = 2 } moert_role;
 
 typedef enum moert_memory {
-  MOERT_MEMORY_DEVICE = 0,    /* on the device of the context; the host backend's device is the host */
+  MOERT_MEMORY_DEVICE = 0, /* on the device of the context; the host backend's device is the host */
   MOERT_MEMORY_HOST = 1,
   MOERT_MEMORY_SYMMETRIC = 2, /* from moert_symmetric_alloc */
   MOERT_MEMORY_VALUE = 3      /* a number: the tensor has rank 0, and its data lies in host memory */
 } moert_memory;
 
-/* The sizes that a workspace must be allocated for: the parameters of moert_moe_workspace_size. */
-typedef struct moert_workspace_info {
-  int64_t max_num_tokens, dispatch_bytes_per_token, combine_bytes_per_token, eplb_stats_num_experts, ep_size;
-} moert_workspace_info;
-
 typedef struct moert_argument_info {
   const char *name;
-  int64_t dtype;                         /* moert_dtype: code | bits << 8 | lanes << 16 */
-  int64_t role;                          /* moert_role */
-  int64_t memory;                        /* moert_memory */
+  int64_t dtype;  /* moert_dtype: code | bits << 8 | lanes << 16 */
+  int64_t role;   /* moert_role */
+  int64_t memory; /* moert_memory */
   int64_t ndim;
   const int64_t *shape;                  /* -1: dynamic */
   const char *const *symbols;            /* of each dimension: its name, equal names are equal sizes; NULL: static or free */
@@ -272,12 +247,14 @@ typedef struct moert_graph_description {
 /* dlopen a graph. Errors: LOAD (not a library, unresolved symbols: their names are in the last error), NOT_FOUND (not a compiled graph),
  * ABI_VERSION. Local. */
 MOERT_API moert_status moert_graph_load(const char *path, moert_graph **graph);
-MOERT_API void moert_graph_unload(moert_graph *graph); /* local; NULL is ignored; no call may be running */
+MOERT_API void moert_graph_unload(moert_graph *graph);                                   /* local; NULL is ignored; no call may be running */
 MOERT_API const moert_graph_description *moert_graph_describe(const moert_graph *graph); /* local; valid until unload */
 
 /* Call a function with tensors in the order of its arguments. All are checked against the description before anything runs: number, element type,
- * rank, static sizes, equal symbols, contiguity, alignment, memory. The arena is rewound when the call returns. Collective if the function has ops that are. */
-MOERT_API moert_status moert_graph_call(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments, moert_context *context);
+ * rank, static sizes, equal symbols, contiguity, alignment, memory. The arena is rewound when the call returns. Collective if the function has ops
+ * that are. */
+MOERT_API moert_status moert_graph_call(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments,
+                                        moert_context *context);
 
 #ifdef __cplusplus
 }

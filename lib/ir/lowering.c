@@ -284,22 +284,28 @@ MlirLogicalResult moeLowerViewCheck(MlirOperation op, MlirType view, MoeLowering
 
 //===--- the arena --------------------------------------------------------------------------------===//
 
+// a * b, or INT64_MAX if that is not a number from 0 to INT64_MAX.
+static MlirValue boundedProduct(MlirValue a, MlirValue b, MlirOperation before) {
+  MlirContext mlir = mlirOperationGetContext(before);
+  MlirType i64 = moeInt64Type(mlir), i1 = mlirIntegerTypeGet(mlir, 1);
+  MlirOperation product = moeBuild(before, "arith.mulsi_extended", 2, (MlirValue[]){a, b}, 2, (MlirType[]){i64, i64}, 0, NULL);
+  MlirValue low = mlirOperationGetResult(product, 0), zero = moeBuildConstant(before, i64, 0);
+  MlirNamedAttribute equal = moeNamed(mlir, "predicate", mlirIntegerAttrGet(i64, 0)), atLeast = moeNamed(mlir, "predicate", mlirIntegerAttrGet(i64, 5));
+  MlirValue narrow = moeBuildValue(before, "arith.cmpi", 2, (MlirValue[]){mlirOperationGetResult(product, 1), zero}, i1, 1, &equal);
+  MlirValue positive = moeBuildValue(before, "arith.cmpi", 2, (MlirValue[]){low, zero}, i1, 1, &atLeast);
+  MlirValue fits = moeBuildValue(before, "arith.andi", 2, (MlirValue[]){narrow, positive}, i1, 0, NULL);
+  return moeBuildValue(before, "arith.select", 3, (MlirValue[]){fits, low, moeBuildConstant(before, i64, INT64_MAX)}, i64, 0, NULL);
+}
+
 // The bytes of the buffer; sizes whose product overflows become a number that no arena has.
 static MlirValue bufferBytes(MlirType type, const MlirValue *sizes, MlirOperation before) {
-  MlirType i64 = moeInt64Type(mlirOperationGetContext(before));
   int64_t fixed = moeElementBytes(mlirShapedTypeGetElementType(type));
-  MlirValue bytes = {NULL};
-  for (intptr_t dim = 0, next = 0; dim < mlirShapedTypeGetRank(type); ++dim) {
-    if (!mlirShapedTypeIsDynamicDim(type, dim)) {
-      fixed *= mlirShapedTypeGetDimSize(type, dim);
-      continue;
-    }
-    MlirValue size = moeBuildInt64(before, sizes[next++]);
-    MlirValue product[2] = {bytes, size};
-    bytes = mlirValueIsNull(bytes) ? size : moeBuildValue(before, "arith.muli", 2, product, i64, 0, NULL);
-  }
-  MlirValue constant = moeBuildConstant(before, i64, fixed), product[2] = {bytes, constant};
-  return mlirValueIsNull(bytes) ? constant : moeBuildValue(before, "arith.muli", 2, product, i64, 0, NULL);
+  for (intptr_t dim = 0; dim < mlirShapedTypeGetRank(type); ++dim)
+    if (!mlirShapedTypeIsDynamicDim(type, dim) && __builtin_mul_overflow(fixed, mlirShapedTypeGetDimSize(type, dim), &fixed)) fixed = INT64_MAX;
+  MlirValue bytes = moeBuildConstant(before, moeInt64Type(mlirOperationGetContext(before)), fixed);
+  for (intptr_t dim = 0, next = 0; dim < mlirShapedTypeGetRank(type); ++dim)
+    if (mlirShapedTypeIsDynamicDim(type, dim)) bytes = boundedProduct(bytes, moeBuildInt64(before, sizes[next++]), before);
+  return bytes;
 }
 
 // memref<?xi8> on `pointer`: the descriptor that upstream's lowering expects, cast as its type converter does.

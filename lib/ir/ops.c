@@ -3,6 +3,7 @@
 #include "lib/ir/ops.h"
 #include "moe-mlir-c/MoeMlir.h"
 #include <mlir-c/Diagnostics.h>
+#include <moert/workspace.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -140,7 +141,7 @@ MlirLogicalResult moeCheckTrailingDims(MlirOperation op, int index, intptr_t nth
   return MOE_OK;
 }
 
-MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index) { return moeCheckDim(op, index, 0, MOE_METAINFO_FIELDS, "the number of metainfo fields"); }
+MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index) { return moeCheckDim(op, index, 0, MOERT_METAINFO_FIELDS, "the number of metainfo fields"); }
 
 //===--- what holds for every op ------------------------------------------------------------------===//
 

@@ -109,7 +109,6 @@ MlirLogicalResult moeCheckTrailingDims(MlirOperation op, int index, intptr_t nth
 
 //===--- all ops of the all-to-all ----------------------------------------------------------------===//
 
-enum { MOE_METAINFO_FIELDS = 16 };
 MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index);
 
 #ifdef __cplusplus

@@ -9,8 +9,6 @@
 #include "lib/reference/workspace.h"
 #include <inttypes.h>
 
-moert_status moert__host_moe_combine(const moert_moe_combine_params *params, const moert_moe_combine_args *args, moert_context *context);
-
 enum { BLOCK = 256 }; // elements of a row that are added up at a time
 
 typedef struct combine_call {
@@ -65,7 +63,8 @@ static moert_status check_payload_shape(const combine_call *call) {
 static moert_status check_rows(const combine_call *call) {
   const moert_tensor *payload = call->args->payload;
   int32_t leading = call->grouped ? 1 : 2;
-  int64_t hidden = call->params->hidden_size, element = moert__dtype_bytes(payload->dtype), most = call->workspace.state->sizes.combine_bytes;
+  int64_t hidden = call->params->hidden_size, element = moert__dtype_bytes(payload->dtype),
+          most = call->workspace.state->info.combine_bytes_per_token;
   if (call->row_bytes != hidden * element)
     return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'payload' has rows of %" PRId64 " elements, must have %" PRId64 " (hidden_size)",
                        call->row_bytes / element, hidden);
@@ -208,8 +207,8 @@ static void find_rows(const combine_call *call, int64_t token, const char *rows[
 }
 
 static void add_token(const combine_call *call, int64_t token) {
-  const char *rows[MOERT__MAX_TOP_K];
-  float terms[MOERT__MAX_TOP_K][BLOCK];
+  const char *rows[MOERT_WORKSPACE_MAX_TOP_K];
+  float terms[MOERT_WORKSPACE_MAX_TOP_K][BLOCK];
   int64_t top_k = call->params->top_k, hidden = call->params->hidden_size;
   find_rows(call, token, rows);
   for (int64_t begin = 0; begin < hidden; begin += BLOCK) {

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-moert_status moert__host_moe_dispatch(const moert_moe_dispatch_params *params, const moert_moe_dispatch_args *args, moert_context *context);
-
 typedef struct dispatch_call {
   const moert_moe_dispatch_params *params;
   const moert_moe_dispatch_args *args;
@@ -19,8 +17,8 @@ typedef struct dispatch_call {
   moert__workspace workspace;
   bool grouped;
   int64_t tokens, max_tokens, local_experts;
-  int64_t row_bytes[MOERT__MAX_PAYLOADS];
-  int64_t areas[MOERT__MAX_PAYLOADS + 1]; // of the payloads, from the start of the slab; the last is where they end
+  int64_t row_bytes[MOERT_WORKSPACE_MAX_PAYLOADS];
+  int64_t areas[MOERT_WORKSPACE_MAX_PAYLOADS + 1]; // of the payloads, from the start of the slab; the last is where they end
 } dispatch_call;
 
 //===--- checks -----------------------------------------------------------------------------------===//
@@ -39,7 +37,7 @@ static moert_status check_layout(const dispatch_call *call) {
 }
 
 static moert_status check_counts(const dispatch_call *call) {
-  int64_t capacity = call->workspace.state->sizes.max_tokens;
+  int64_t capacity = call->workspace.state->info.max_num_tokens;
   if (call->max_tokens < 1)
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'runtime_max_tokens_per_rank' is %" PRId64 ", must be at least 1", call->max_tokens);
   if (call->max_tokens > capacity)
@@ -137,8 +135,8 @@ static moert_status check_places(const dispatch_call *call) {
 
 // Areas follow from the payloads' rows and the workspace's size alone, whatever R is.
 static moert_status lay_out_payloads(dispatch_call *call) {
-  const moert__workspace_sizes *sizes = &call->workspace.state->sizes;
-  int64_t left = sizes->dispatch_bytes;
+  const moert_workspace_info *info = &call->workspace.state->info;
+  int64_t left = info->dispatch_bytes_per_token;
   call->areas[0] = call->workspace.layout.offsets[MOERT_METAINFO_PAYLOAD_DATA];
   for (int64_t i = 0; i < call->args->num_payloads; ++i) {
     call->row_bytes[i] = moert__row_size(&call->args->payloads[i], 1);
@@ -146,17 +144,18 @@ static moert_status lay_out_payloads(dispatch_call *call) {
       return moert__fail(MOERT_ERROR_CAPACITY,
                          "operand 'payloads[%" PRId64 "]' has rows of %" PRId64 " bytes, must have at most %" PRId64
                          " (left of dispatch_bytes_per_token, %" PRId64 ")",
-                         i, call->row_bytes[i], left, sizes->dispatch_bytes);
+                         i, call->row_bytes[i], left, info->dispatch_bytes_per_token);
     left -= call->row_bytes[i];
-    call->areas[i + 1] = moert__workspace_align(call->areas[i] + sizes->ranks * sizes->max_tokens * call->row_bytes[i]);
+    call->areas[i + 1] = moert_workspace_align(call->areas[i] + info->ep_size * info->max_num_tokens * call->row_bytes[i]);
   }
   return MOERT_OK;
 }
 
 static moert_status check_payloads(dispatch_call *call) {
   int64_t payloads = call->args->num_payloads, recv = call->args->num_recv;
-  if (payloads < 1 || payloads > MOERT__MAX_PAYLOADS)
-    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'payloads' has %" PRId64 " tensors, must have 1 to %d", payloads, MOERT__MAX_PAYLOADS);
+  if (payloads < 1 || payloads > MOERT_WORKSPACE_MAX_PAYLOADS)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'payloads' has %" PRId64 " tensors, must have 1 to %d", payloads,
+                       MOERT_WORKSPACE_MAX_PAYLOADS);
   if (recv != payloads)
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'recv' has %" PRId64 " tensors, must have %" PRId64 " (payloads)", recv, payloads);
   moert_status status = lay_out_payloads(call);

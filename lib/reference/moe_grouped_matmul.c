@@ -9,9 +9,6 @@
 #include "lib/reference/fma_tile.h"
 #include "lib/reference/numerics.h"
 
-moert_status moert__host_moe_grouped_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args,
-                                            moert_context *context);
-
 typedef struct operand {
   moert__format format;
   void *data; // NULL: absent

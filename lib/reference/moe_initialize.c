@@ -4,13 +4,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-moert_status moert__host_moe_initialize(const moert_moe_initialize_params *params, const moert_moe_initialize_args *args, moert_context *context);
-
-static uint32_t hash_of(const moert__workspace_sizes *sizes) {
-  uint32_t hash = moert__hash(MOERT__HASH_INIT, sizes->max_tokens);
-  hash = moert__hash(hash, sizes->dispatch_bytes);
-  hash = moert__hash(hash, sizes->combine_bytes);
-  return moert__hash(hash, sizes->eplb_experts);
+static uint32_t hash_of(const moert_workspace_info *info) {
+  uint32_t hash = moert__hash(MOERT__HASH_INIT, info->max_num_tokens);
+  hash = moert__hash(hash, info->dispatch_bytes_per_token);
+  hash = moert__hash(hash, info->combine_bytes_per_token);
+  return moert__hash(hash, info->eplb_stats_num_experts);
 }
 
 // The token counter is the one word after the epoch that lies in the same place in every layout and that only its owner writes: until the first
@@ -29,9 +27,9 @@ moert_status moert__host_moe_initialize(const moert_moe_initialize_params *param
   int64_t ranks;
   moert_status status = moert__workspace_ranks(context, params->ep_size, &ranks);
   if (status) return status;
-  moert__workspace_sizes sizes = {ranks, params->max_num_tokens, params->dispatch_bytes_per_token, params->combine_bytes_per_token,
-                                  params->eplb_stats_num_experts};
-  moert__workspace_layout layout = moert__workspace_lay_out(&sizes);
+  moert_workspace_info info = {params->max_num_tokens, params->dispatch_bytes_per_token, params->combine_bytes_per_token,
+                               params->eplb_stats_num_experts, ranks};
+  moert_workspace_layout layout = moert_workspace_lay_out(&info);
   status = moert__workspace_check(args->workspace, args->metainfo, layout.bytes);
   if (status) return status;
   char *slab = moert__data(args->workspace);
@@ -47,7 +45,7 @@ moert_status moert__host_moe_initialize(const moert_moe_initialize_params *param
   status = moert_comm_barrier(comm, timeout_ms);
   if (status) return status;
   memset(slab, 0, bytes);
-  uint32_t hash = hash_of(&sizes);
+  uint32_t hash = hash_of(&info);
   atomic_store_explicit(parameter_word(slab), hash, memory_order_release);
   status = moert_comm_barrier(comm, timeout_ms);
   if (status) return status;
@@ -63,7 +61,7 @@ moert_status moert__host_moe_initialize(const moert_moe_initialize_params *param
   if (status) return status;
 
   atomic_store_explicit(parameter_word(slab), 0, memory_order_relaxed);
-  moert__workspace_seal(slab, &sizes, &layout);
+  moert__workspace_seal(slab, &info, &layout);
   memcpy(moert__data(args->metainfo), layout.offsets, sizeof layout.offsets);
   return MOERT_OK;
 }

@@ -15,8 +15,6 @@
 #include "lib/reference/checks.h"
 #include "lib/reference/numerics.h"
 
-moert_status moert__host_moe_route(const moert_moe_route_params *params, const moert_moe_route_args *args, moert_context *context);
-
 enum { MAX_EXPERTS = 4096, MAX_GROUPS = MAX_EXPERTS / 2, MAX_TOP_K = 32, CHUNK = 32 };
 
 //===--- checks -----------------------------------------------------------------------------------===//

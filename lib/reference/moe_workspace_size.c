@@ -3,16 +3,13 @@
 #include "lib/reference/workspace.h"
 
 moert_status moert__host_moe_workspace_size(const moert_moe_workspace_size_params *params, const moert_moe_workspace_size_args *args,
-                                            moert_context *context);
-
-moert_status moert__host_moe_workspace_size(const moert_moe_workspace_size_params *params, const moert_moe_workspace_size_args *args,
                                             moert_context *context) {
   if (!args->size) return moert__fail(MOERT_ERROR_NULL_POINTER, "result 'size' is NULL");
   int64_t ranks;
   moert_status status = moert__workspace_ranks(context, params->ep_size, &ranks);
   if (status) return status;
-  moert__workspace_sizes sizes = {ranks, params->max_num_tokens, params->dispatch_bytes_per_token, params->combine_bytes_per_token,
-                                  params->eplb_stats_num_experts};
-  *args->size = moert__workspace_lay_out(&sizes).bytes;
+  moert_workspace_info info = {params->max_num_tokens, params->dispatch_bytes_per_token, params->combine_bytes_per_token,
+                               params->eplb_stats_num_experts, ranks};
+  *args->size = moert_workspace_lay_out(&info).bytes;
   return MOERT_OK;
 }

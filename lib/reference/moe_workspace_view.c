@@ -3,9 +3,6 @@
 #include "lib/reference/workspace.h"
 #include <inttypes.h>
 
-moert_status moert__host_moe_workspace_view(const moert_moe_workspace_view_params *params, const moert_moe_workspace_view_args *args,
-                                            moert_context *context);
-
 // `args->view` comes with its element type and shape; this gives it memory.
 moert_status moert__host_moe_workspace_view(const moert_moe_workspace_view_params *params, const moert_moe_workspace_view_args *args,
                                             moert_context *context) {

@@ -4,47 +4,8 @@
 #include "lib/reference/checks.h"
 #include <string.h>
 
-//===--- layout -----------------------------------------------------------------------------------===//
-
 #define WORKSPACE_MAGIC UINT64_C(0x62616c732d656f6d) // "moe-slab"
-enum { STATE_BYTES = 256 };
-_Static_assert(sizeof(moert__workspace_state) <= STATE_BYTES, "the state has outgrown its region");
-
-int64_t moert__workspace_align(int64_t bytes) {
-  return (bytes + MOERT__WORKSPACE_ALIGNMENT - 1) / MOERT__WORKSPACE_ALIGNMENT * MOERT__WORKSPACE_ALIGNMENT;
-}
-
-// The ranges of the parameters (at most 64 ranks, 2^24 tokens, 2^31 bytes per token) keep every sum below 2^63.
-moert__workspace_layout moert__workspace_lay_out(const moert__workspace_sizes *sizes) {
-  int64_t words = 4 * sizes->ranks, choices = 4 * MOERT__MAX_TOP_K * sizes->max_tokens, rows = sizes->ranks * sizes->max_tokens;
-  moert__workspace_layout layout = {{0}, 0};
-  int64_t *offsets = layout.offsets, end = 8 + 2 * words;
-  offsets[MOERT_METAINFO_LOCAL_TOKEN_COUNTER] = 4;
-  offsets[MOERT_METAINFO_SEND_COUNTERS] = 8;
-  offsets[MOERT_METAINFO_RECV_COUNTERS] = 8 + words;
-  const struct {
-    int field;
-    int64_t bytes;
-  } regions[] = {
-      {MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, words},
-      {MOERT_METAINFO_COMBINE_COMPLETION_FLAGS, words},
-      {MOERT_METAINFO_TOPK_TARGET_RANKS, choices},
-      {MOERT_METAINFO_TOPK_SEND_INDICES, choices},
-      {MOERT_METAINFO_EPLB_GATHERED_STATS, words * sizes->eplb_experts},
-      {MOERT_METAINFO_ANNOUNCEMENTS, 4 * words},
-      {MOERT_METAINFO_COUNT_FLAGS, words},
-      {MOERT_METAINFO_RECV_TOPK_ROWS, choices * sizes->ranks},
-      {MOERT_METAINFO_RECV_TOPK_WEIGHTS, choices * sizes->ranks},
-      {MOERT_METAINFO_STATE, STATE_BYTES},
-      {MOERT_METAINFO_PAYLOAD_DATA, moert__workspace_align(rows * sizes->dispatch_bytes) + MOERT__MAX_PAYLOADS * MOERT__WORKSPACE_ALIGNMENT},
-      {MOERT_METAINFO_COMBINE_DATA, moert__workspace_align(rows * sizes->combine_bytes)}};
-  for (size_t i = 0; i < sizeof(regions) / sizeof(regions[0]); ++i) {
-    offsets[regions[i].field] = moert__workspace_align(end);
-    end = moert__workspace_align(end) + regions[i].bytes;
-  }
-  layout.bytes = end;
-  return layout;
-}
+_Static_assert(sizeof(moert__workspace_state) <= MOERT_WORKSPACE_STATE_BYTES, "the state has outgrown its region");
 
 void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, int field) {
   return workspace->peers[rank] + workspace->layout.offsets[field];
@@ -63,29 +24,29 @@ moert_status moert__workspace_ranks(moert_context *context, int64_t ep_size, int
 moert_status moert__workspace_check(const moert_tensor *workspace, const moert_tensor *metainfo, int64_t bytes) {
   moert_status status = moert__check_dimension(metainfo, "metainfo", 0, MOERT_METAINFO_FIELDS, "MOERT_METAINFO_FIELDS");
   if (status) return status;
-  if ((uintptr_t)moert__data(workspace) % MOERT__WORKSPACE_ALIGNMENT)
-    return moert__fail(MOERT_ERROR_MISALIGNED, "operand 'workspace' does not begin at a multiple of %d bytes", MOERT__WORKSPACE_ALIGNMENT);
+  if ((uintptr_t)moert__data(workspace) % MOERT_WORKSPACE_ALIGNMENT)
+    return moert__fail(MOERT_ERROR_MISALIGNED, "operand 'workspace' does not begin at a multiple of %d bytes", MOERT_WORKSPACE_ALIGNMENT);
   if (workspace->shape[0] < bytes)
     return moert__fail(MOERT_ERROR_WORKSPACE_SIZE, "operand 'workspace' has %" PRId64 " bytes, must have at least %" PRId64 " (moe.workspace_size)",
                        workspace->shape[0], bytes);
   return MOERT_OK;
 }
 
-void moert__workspace_seal(char *slab, const moert__workspace_sizes *sizes, const moert__workspace_layout *layout) {
+void moert__workspace_seal(char *slab, const moert_workspace_info *info, const moert_workspace_layout *layout) {
   moert__workspace_state *state = (moert__workspace_state *)(slab + layout->offsets[MOERT_METAINFO_STATE]);
   state->magic = WORKSPACE_MAGIC;
   state->self = (uintptr_t)slab;
-  state->sizes = *sizes;
+  state->info = *info;
 }
 
 // The state that metainfo leads to, or NULL if these two were not initialised together.
 static moert__workspace_state *find_state(const moert_tensor *workspace, const moert_tensor *metainfo) {
   const int64_t *offsets = moert__data(metainfo);
   int64_t offset = offsets[MOERT_METAINFO_STATE];
-  if (offset < 0 || offset % MOERT__WORKSPACE_ALIGNMENT || offset > workspace->shape[0] - STATE_BYTES) return NULL;
+  if (offset < 0 || offset % MOERT_WORKSPACE_ALIGNMENT || offset > workspace->shape[0] - MOERT_WORKSPACE_STATE_BYTES) return NULL;
   moert__workspace_state *state = (moert__workspace_state *)((char *)moert__data(workspace) + offset);
   if (state->magic != WORKSPACE_MAGIC || state->self != (uintptr_t)moert__data(workspace)) return NULL;
-  moert__workspace_layout layout = moert__workspace_lay_out(&state->sizes);
+  moert_workspace_layout layout = moert_workspace_lay_out(&state->info);
   return memcmp(offsets, layout.offsets, sizeof layout.offsets) ? NULL : state;
 }
 
@@ -98,12 +59,12 @@ moert_status moert__workspace_open(moert_context *context, int64_t ep_size, cons
   status = moert__workspace_check(workspace, metainfo, 0);
   if (status) return status;
   moert__workspace_state *state = find_state(workspace, metainfo);
-  if (!state || state->sizes.ranks != ranks)
+  if (!state || state->info.ep_size != ranks)
     return moert__fail(
         MOERT_ERROR_INVALID_STATE,
         "operand 'metainfo' does not describe operand 'workspace': pass the two that one moe.initialize on this communicator was given");
   opened->state = state;
-  opened->layout = moert__workspace_lay_out(&state->sizes);
+  opened->layout = moert_workspace_lay_out(&state->info);
   opened->rank = moert_comm_rank(comm);
   opened->ranks = (int32_t)ranks;
   status = moert__workspace_check(workspace, metainfo, opened->layout.bytes);

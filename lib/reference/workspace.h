@@ -14,24 +14,6 @@
 
 #include "lib/runtime/internal.h"
 
-enum {
-  MOERT__WORKSPACE_ALIGNMENT = 128, // of the slab and of each of its regions
-  MOERT__MAX_TOP_K = 32,
-  MOERT__MAX_PAYLOADS = 8
-};
-
-// What the layout follows from; the same on all ranks.
-typedef struct moert__workspace_sizes {
-  int64_t ranks, max_tokens, dispatch_bytes, combine_bytes, eplb_experts;
-} moert__workspace_sizes;
-
-typedef struct moert__workspace_layout {
-  int64_t offsets[MOERT_METAINFO_FIELDS]; // by MOERT_METAINFO_...
-  int64_t bytes;                          // of the slab
-} moert__workspace_layout;
-
-moert__workspace_layout moert__workspace_lay_out(const moert__workspace_sizes *sizes);
-
 // A dispatch that its combine has to fit.
 typedef struct moert__round {
   int64_t tokens, max_tokens, top_k, layout;
@@ -40,9 +22,9 @@ typedef struct moert__round {
 
 // What a rank remembers between calls, in its own slab.
 typedef struct moert__workspace_state {
-  uint64_t magic, self; // `self`: the slab's address, so that a copy of a workspace is none
-  moert__workspace_sizes sizes;
-  int64_t dispatched; // whether `round` waits for its combine
+  uint64_t magic, self;      // `self`: the slab's address, so that a copy of a workspace is none
+  moert_workspace_info info; // `ep_size` is the number of ranks
+  int64_t dispatched;        // whether `round` waits for its combine
   moert__round round;
 } moert__workspace_state;
 
@@ -50,12 +32,10 @@ typedef struct moert__workspace_state {
 typedef struct moert__workspace {
   int32_t rank, ranks;
   char *peers[MOERT_MAX_RANKS]; // every rank's slab as this rank addresses it, its own included
-  moert__workspace_layout layout;
+  moert_workspace_layout layout;
   moert__workspace_state *state;
   uint64_t announcement; // hash << 32 | epoch of this call
 } moert__workspace;
-
-int64_t moert__workspace_align(int64_t bytes); // up to a multiple of MOERT__WORKSPACE_ALIGNMENT
 
 // A region of the slab of `rank`.
 void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, int field);
@@ -65,7 +45,7 @@ moert_status moert__workspace_ranks(moert_context *context, int64_t ep_size, int
 // That metainfo has its length, and the slab its alignment and at least `bytes`.
 moert_status moert__workspace_check(const moert_tensor *workspace, const moert_tensor *metainfo, int64_t bytes);
 // Mark a cleared slab as initialised.
-void moert__workspace_seal(char *slab, const moert__workspace_sizes *sizes, const moert__workspace_layout *layout);
+void moert__workspace_seal(char *slab, const moert_workspace_info *info, const moert_workspace_layout *layout);
 // Check workspace and metainfo against each other and against the context.
 moert_status moert__workspace_open(moert_context *context, int64_t ep_size, const moert_tensor *workspace, const moert_tensor *metainfo,
                                    moert__workspace *opened);

@@ -2,6 +2,7 @@
 //
 // status.c   statuses, the thread's last error
 // tensor.c   element types, sizes, contiguity, addresses
+// check.c    what ops and graphs ask of a tensor (runtime.h)
 // comm.c     communicators whose ranks are threads; symmetric memory; waiting
 // context.c  contexts and their arena
 // graph.c    compiled graphs
@@ -26,7 +27,7 @@ const char *moert__enter_op(const char *op);
 
 //===--- tensor.c ---------------------------------------------------------------------------------===//
 
-enum {  // sets of element types, in descriptors
+enum { // sets of element types, in descriptors
   MOERT__DTYPE_BF16 = 1 << 0,
   MOERT__DTYPE_F16 = 1 << 1,
   MOERT__DTYPE_F32 = 1 << 2,
@@ -39,13 +40,13 @@ enum {  // sets of element types, in descriptors
 };
 
 bool moert__dtype_equal(moert_dtype a, moert_dtype b);
-int moert__dtype_bit(moert_dtype dtype);                       // the bit above, 0 for all others
-int64_t moert__dtype_bytes(moert_dtype dtype);                 // 0 if not whole bytes
-const char *moert__dtype_name(moert_dtype dtype);              // "bf16"; "?" if unknown
-bool moert__is_contiguous(const moert_tensor *tensor);         // row-major; dimensions of size 1 and empty tensors are free
-int64_t moert__elements(const moert_tensor *tensor);           // product of the shape
-int64_t moert__row_bytes(const moert_tensor *tensor, int32_t leading);  // bytes of the dimensions from `leading` on
-void *moert__data(const moert_tensor *tensor);                 // data + byte_offset
+int moert__dtype_bit(moert_dtype dtype);                               // the bit above, 0 for all others
+int64_t moert__dtype_bytes(moert_dtype dtype);                         // 0 if not whole bytes
+const char *moert__dtype_name(moert_dtype dtype);                      // "bf16"; "?" if unknown
+bool moert__is_contiguous(const moert_tensor *tensor);                 // row-major; dimensions of size 1 and empty tensors are free
+int64_t moert__elements(const moert_tensor *tensor);                   // product of the shape
+int64_t moert__row_bytes(const moert_tensor *tensor, int32_t leading); // bytes of the dimensions from `leading` on
+void *moert__data(const moert_tensor *tensor);                         // data + byte_offset
 
 //===--- ops.c ------------------------------------------------------------------------------------===//
 
@@ -53,21 +54,26 @@ enum { MOERT__OPTIONAL = 1, MOERT__DESTINATION = 2 };
 
 typedef struct moert__operand {
   const char *name;
-  size_t offset;    // of the pointer in the args struct
-  size_t count;     // of its number in the args struct if it is a list, else 0
-  int dtypes;       // set of MOERT__DTYPE_..., 0: any of whole bytes
-  int rank;         // -1: any from 1
+  size_t offset; // of the pointer in the args struct
+  size_t count;  // of its number in the args struct if it is a list, else 0
+  int dtypes;    // set of MOERT__DTYPE_..., 0: any of whole bytes
+  int rank;      // -1: any from 1
   moert_memory memory;
   int flags;
 } moert__operand;
 
-typedef enum moert__parameter_kind { MOERT__PARAMETER_INT, MOERT__PARAMETER_FLOAT, MOERT__PARAMETER_BOOL, MOERT__PARAMETER_ENUM } moert__parameter_kind;
+typedef enum moert__parameter_kind {
+  MOERT__PARAMETER_INT,
+  MOERT__PARAMETER_FLOAT,
+  MOERT__PARAMETER_BOOL,
+  MOERT__PARAMETER_ENUM
+} moert__parameter_kind;
 
 typedef struct moert__parameter {
   const char *name;
   size_t offset;
   moert__parameter_kind kind;
-  int64_t minimum, maximum;  // not of FLOAT, which must be finite
+  int64_t minimum, maximum; // not of FLOAT, which must be finite
 } moert__parameter;
 
 typedef moert_status moert__backend_function(const void *params, const void *args, moert_context *context);
@@ -79,9 +85,11 @@ typedef struct moert__op {
   int num_operands;
   const moert__parameter *parameters;
   int num_parameters;
-  bool fabric;  // talks to other ranks: refused while the communicator stands in error
+  bool fabric; // talks to other ranks: refused while the communicator stands in error
   moert__backend_function *host;
 } moert__op;
+
+#include "host.h" // generated: moert__host_<op>, the backend's functions, which lib/reference defines
 
 // What every op function does: check the context, the structs, the parameters' ranges, and each operand's presence, rank, element type, memory,
 // alignment and contiguity; then run the backend's function. Backend functions check what is particular to their op: sizes that must
@@ -96,7 +104,10 @@ int64_t moert__context_timeout_ms(const moert_context *context);
 // Fault injection: MOERT_ERROR_STOPPED if the context's options stop this thread's op at `phase`, else MOERT_OK.
 moert_status moert__stop_point(moert_context *context, const char *phase);
 // Everything allocated since `mark` is free again.
-typedef struct moert__arena_mark { void *chunk; size_t used, live; } moert__arena_mark;
+typedef struct moert__arena_mark {
+  void *chunk;
+  size_t used, live;
+} moert__arena_mark;
 moert__arena_mark moert__arena_mark_get(const moert_context *context);
 void moert__arena_rewind(moert_context *context, moert__arena_mark mark);
 
@@ -118,7 +129,7 @@ typedef struct moert__wait {
   uint64_t expected;
 } moert__wait;
 moert_status moert__wait_for(moert_context *context, const moert__wait *wait, int64_t deadline_ns);
-int64_t moert__deadline_ns(const moert_context *context);  // now + timeout, on the monotonic clock
+int64_t moert__deadline_ns(const moert_context *context); // now + timeout, on the monotonic clock
 
 // Record this rank's first error for itself and its peers. Statuses of class 1 and 2 and STOPPED are not recorded.
 void moert__comm_note(moert_comm *comm, moert_status status);

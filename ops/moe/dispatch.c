@@ -1,8 +1,7 @@
 //===- dispatch.c - moe.dispatch ------------------------------------------------------------------===//
 
 #include "lib/ir/lowering.h"
-
-enum { MAX_PAYLOADS = 8 };
+#include <moert/workspace.h>
 
 static bool isGrouped(MlirOperation op) { return moeInt(op, "layout") == MOE_DISPATCH_LAYOUT_EXPERT_GROUPED; }
 static bool isPresent(MlirOperation op, int index) { return moeOperandRange(op, index).count > 0; }
@@ -11,8 +10,8 @@ static bool isPresent(MlirOperation op, int index) { return moeOperandRange(op, 
 static MlirLogicalResult checkPayloads(MlirOperation op) {
   MoeRange payloads = moeOperandRange(op, MOE_DISPATCH_PAYLOADS);
   int64_t tokens = moeDim(moeOperand(op, MOE_DISPATCH_TOPK_IDS), 0);
-  if (payloads.count < 1 || payloads.count > MAX_PAYLOADS)
-    return moeError(op, "has %ld payloads, must have 1 to %d", (long)payloads.count, MAX_PAYLOADS);
+  if (payloads.count < 1 || payloads.count > MOERT_WORKSPACE_MAX_PAYLOADS)
+    return moeError(op, "has %ld payloads, must have 1 to %d", (long)payloads.count, MOERT_WORKSPACE_MAX_PAYLOADS);
   for (intptr_t i = 0; i < payloads.count; ++i) {
     MlirValue payload = mlirOperationGetOperand(op, payloads.first + i);
     if (moeRank(payload) < 1) return moeError(op, "operand 'payloads' #%ld must have a dimension for the tokens, but has rank 0", (long)i);

@@ -1,14 +1,17 @@
 //===- initialize.c - moe.initialize --------------------------------------------------------------===//
 
 #include "lib/ir/lowering.h"
+#include <moert/workspace.h>
 
-// C2: the rows alone, which are nearly all of a workspace; the runtime knows the layout and checks the rest.
+// C2: what the runtime would say of a workspace that is too small.
 static MlirLogicalResult checkSize(MlirOperation op) {
   int64_t actual = moeDim(moeOperand(op, MOE_INITIALIZE_WORKSPACE), 0), ranks = moeInt(op, "ep_size");
-  int64_t row = moeInt(op, "dispatch_bytes_per_token") + moeInt(op, "combine_bytes_per_token"), rows = ranks * moeInt(op, "max_num_tokens");
-  if (actual == MOE_DYNAMIC || actual >= rows * row) return MOE_OK;
-  return moeError(op, "operand 'workspace' has %lld bytes, but %lld rows of dispatch and combine are %lld: moe.workspace_size says how many it needs",
-                  (long long)actual, (long long)rows, (long long)(rows * row));
+  moert_workspace_info info = {moeInt(op, "max_num_tokens"), moeInt(op, "dispatch_bytes_per_token"), moeInt(op, "combine_bytes_per_token"),
+                               moeInt(op, "eplb_stats_num_experts"), ranks};
+  if (actual == MOE_DYNAMIC || ranks == 0) return MOE_OK;
+  int64_t needed = moert_workspace_lay_out(&info).bytes;
+  if (actual >= needed) return MOE_OK;
+  return moeError(op, "operand 'workspace' has %lld bytes, but these parameters need %lld (moe.workspace_size)", (long long)actual, (long long)needed);
 }
 
 MlirLogicalResult moe_initialize_verify(MlirOperation op) {

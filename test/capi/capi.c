@@ -1,7 +1,7 @@
 //===- capi.c - the C API of the compiler side ----------------------------------------------------===//
 //
-// A program that embeds MLIR: it registers the dialect and the passes, makes types and attributes, compiles a graph with the pipeline's text, and gets
-// diagnostics for a bad one.
+// A program that embeds MLIR: it registers the dialect and the passes, makes types and attributes, compiles a graph with the pipeline's text, and
+// gets diagnostics for a bad one.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -59,11 +59,12 @@ static int tearDown(void **state) {
   return 0;
 }
 
-static const char route[] = "func.func @f(%l: tensor<?x8xf32>, %i: tensor<?x2xi32>, %w: tensor<?x2xf32>, %c: !moe.context) -> (tensor<?x2xi32>, tensor<?x2xf32>) {\n"
-                            "  %a, %b = moe.route logits(%l : tensor<?x8xf32>) outs(%i, %w : tensor<?x2xi32>, tensor<?x2xf32>) context(%c)\n"
-                            "    {top_k = 2, n_experts = @} -> tensor<?x2xi32>, tensor<?x2xf32>\n"
-                            "  return %a, %b : tensor<?x2xi32>, tensor<?x2xf32>\n"
-                            "}\n";
+static const char route[] =
+    "func.func @f(%l: tensor<?x8xf32>, %i: tensor<?x2xi32>, %w: tensor<?x2xf32>, %c: !moe.context) -> (tensor<?x2xi32>, tensor<?x2xf32>) {\n"
+    "  %a, %b = moe.route logits(%l : tensor<?x8xf32>) outs(%i, %w : tensor<?x2xi32>, tensor<?x2xf32>) context(%c)\n"
+    "    {top_k = 2, n_experts = @} -> tensor<?x2xi32>, tensor<?x2xf32>\n"
+    "  return %a, %b : tensor<?x2xi32>, tensor<?x2xf32>\n"
+    "}\n";
 
 // The graph above with that many experts.
 static MlirModule parse(MlirContext context, char experts) {

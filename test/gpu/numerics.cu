@@ -108,7 +108,8 @@ static void showFirst(int function, uint64_t chunk) {
 }
 
 int main(void) {
-  unsigned long long *device, *ofDevice = (unsigned long long *)malloc(kChunks * sizeof *ofDevice), *ofHost = (unsigned long long *)malloc(kChunks * sizeof *ofHost);
+  unsigned long long *device, *ofDevice = (unsigned long long *)malloc(kChunks * sizeof *ofDevice),
+                              *ofHost = (unsigned long long *)malloc(kChunks * sizeof *ofHost);
   int failures = 0;
   CHECK(cudaMalloc(&device, kChunks * sizeof *device));
   for (int function = 0; function < FUNCTIONS; ++function) {

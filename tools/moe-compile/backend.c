@@ -52,8 +52,10 @@ static int makeTargetMachine(const Options *options, LLVMTargetMachineRef *machi
   char *cpu = native ? LLVMGetHostCPUName() : LLVMCreateMessage(options->cpu), *features = native ? LLVMGetHostCPUFeatures() : LLVMCreateMessage("");
   LLVMTargetRef target;
   int status = 0;
-  if (LLVMGetTargetFromTriple(triple, &target, &message)) status = failWith(EXIT_INTERNAL, "this LLVM cannot generate code for the machine", message);
-  else *machine = LLVMCreateTargetMachine(target, triple, cpu, features, LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+  if (LLVMGetTargetFromTriple(triple, &target, &message))
+    status = failWith(EXIT_INTERNAL, "this LLVM cannot generate code for the machine", message);
+  else
+    *machine = LLVMCreateTargetMachine(target, triple, cpu, features, LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
   LLVMDisposeMessage(triple), LLVMDisposeMessage(cpu), LLVMDisposeMessage(features);
   return status;
 }
@@ -113,8 +115,9 @@ static const char *libraryFolder(const Options *options, char *buffer, size_t si
 static int linkLibrary(const char *object, const Options *options) {
   char folder[PATH_MAX + 8];
   const char *library = libraryFolder(options, folder, sizeof folder);
-  const char *const arguments[] = {"ld",  "-shared",    "-Bsymbolic", "--hash-style=gnu", "-z",      "relro",         "-z",           "noexecstack", "-z", "defs",
-                                   "-o",  options->output, object,    "-L",               library,   "-l:libmoert.so", "-l:libm.so.6", "-l:libc.so.6", NULL};
+  const char *const arguments[] = {"ld",           "-shared",      "-Bsymbolic", "--hash-style=gnu", "-z",   "relro", "-z",    "noexecstack",
+                                   "-z",           "defs",         "-o",         options->output,    object, "-L",    library, "-l:libmoert.so",
+                                   "-l:libm.so.6", "-l:libc.so.6", NULL};
   pid_t child = fork();
   if (child < 0) return fail(EXIT_LINK, "cannot start the linker", strerror(errno));
   if (child == 0) {

@@ -71,9 +71,11 @@ static void printLine(const Source *source, int line, int column) {
 
 static void toCount(MlirStringRef text, void *data) {
   static const char dump[] = "see current operation";
-  int *count = data;  // of pieces, -1 if the first one announces a dump of the operation
-  if (*count == 0 && text.length >= sizeof dump - 1 && memcmp(text.data, dump, sizeof dump - 1) == 0) *count = -1;
-  else if (*count >= 0) ++*count;
+  int *count = data; // of pieces, -1 if the first one announces a dump of the operation
+  if (*count == 0 && text.length >= sizeof dump - 1 && memcmp(text.data, dump, sizeof dump - 1) == 0)
+    *count = -1;
+  else if (*count >= 0)
+    ++*count;
 }
 
 // The operation as the passes have left it: pages of no use to who wrote the graph.
@@ -89,8 +91,10 @@ static MlirLogicalResult printDiagnostic(MlirDiagnostic diagnostic, void *data) 
   MlirLocation place = placeOf(mlirDiagnosticGetLocation(diagnostic));
   int line = mlirLocationIsNull(place) ? 0 : mlirLocationFileLineColRangeGetStartLine(place);
   int column = mlirLocationIsNull(place) ? 0 : mlirLocationFileLineColRangeGetStartColumn(place);
-  if (line) fprintf(stderr, "%s:%d:%d: ", source->path, line, column);
-  else fprintf(stderr, "%s: ", source->path);
+  if (line)
+    fprintf(stderr, "%s:%d:%d: ", source->path, line, column);
+  else
+    fprintf(stderr, "%s: ", source->path);
   fprintf(stderr, "%s: ", severities[mlirDiagnosticGetSeverity(diagnostic)]);
   mlirDiagnosticPrint(diagnostic, toStderr, NULL);
   fputc('\n', stderr);
@@ -118,8 +122,10 @@ static MlirContext makeContext(Source *source) {
 static int runPipeline(MlirModule module, const char *pipeline) {
   MlirPassManager manager = mlirPassManagerCreate(mlirModuleGetContext(module));
   int status = 0;
-  if (mlirLogicalResultIsFailure(mlirParsePassPipeline(mlirPassManagerGetAsOpPassManager(manager), STR(pipeline), toStderr, NULL))) status = EXIT_INTERNAL;
-  else if (mlirLogicalResultIsFailure(mlirPassManagerRunOnOp(manager, mlirModuleGetOperation(module)))) status = EXIT_GRAPH;
+  if (mlirLogicalResultIsFailure(mlirParsePassPipeline(mlirPassManagerGetAsOpPassManager(manager), STR(pipeline), toStderr, NULL)))
+    status = EXIT_INTERNAL;
+  else if (mlirLogicalResultIsFailure(mlirPassManagerRunOnOp(manager, mlirModuleGetOperation(module))))
+    status = EXIT_GRAPH;
   mlirPassManagerDestroy(manager);
   return status;
 }

@@ -5,26 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: moe-compile GRAPH.mlir -o OUTPUT [options]\n"
-    "\n"
-    "Compiles a graph with operations of moe-mlir to a shared library for moe-run, or for any program that\n"
-    "links libmoert. GRAPH.mlir may be - for standard input.\n"
-    "\n"
-    "  -o, --output FILE    where to write; - is standard output, for mlir and llvm\n"
-    "      --target NAME    what the graph will run on: host (the default)\n"
-    "      --emit KIND      what to write: mlir (the LLVM dialect), llvm (LLVM IR), obj (an object file),\n"
-    "                       so (a shared library, the default)\n"
-    "      --cpu NAME       processor of the host target: an LLVM name such as x86-64-v3, or native\n"
-    "                       (default: x86-64-v2, which runs everywhere)\n"
-    "      --library DIR    the folder of libmoert.so (default: ../lib beside this program)\n"
-    "      --print-pipeline print the equivalent --pass-pipeline for mlir-opt-22 with MoeMlirPlugin.so, and stop\n"
-    "      --verbose        print the time of each step\n"
-    "      --help           print this\n"
-    "      --version        print the versions of moe-mlir and LLVM\n"
-    "\n"
-    "exit status: 0 success, 1 the graph is not valid, 2 bad command line, 3 a file could not be read or\n"
-    "written, 4 the linker failed (a symbol that no library has, or no linker), 5 a defect of this program\n";
+static const char usage[] = "usage: moe-compile GRAPH.mlir -o OUTPUT [options]\n"
+                            "\n"
+                            "Compiles a graph with operations of moe-mlir to a shared library for moe-run, or for any program that\n"
+                            "links libmoert. GRAPH.mlir may be - for standard input.\n"
+                            "\n"
+                            "  -o, --output FILE    where to write; - is standard output, for mlir and llvm\n"
+                            "      --target NAME    what the graph will run on: host (the default)\n"
+                            "      --emit KIND      what to write: mlir (the LLVM dialect), llvm (LLVM IR), obj (an object file),\n"
+                            "                       so (a shared library, the default)\n"
+                            "      --cpu NAME       processor of the host target: an LLVM name such as x86-64-v3, or native\n"
+                            "                       (default: x86-64-v2, which runs everywhere)\n"
+                            "      --library DIR    the folder of libmoert.so (default: ../lib beside this program)\n"
+                            "      --print-pipeline print the equivalent --pass-pipeline for mlir-opt-22 with MoeMlirPlugin.so, and stop\n"
+                            "      --verbose        print the time of each step\n"
+                            "      --help           print this\n"
+                            "      --version        print the versions of moe-mlir and LLVM\n"
+                            "\n"
+                            "exit status: 0 success, 1 the graph is not valid, 2 bad command line, 3 a file could not be read or\n"
+                            "written, 4 the linker failed (a symbol that no library has, or no linker), 5 a defect of this program\n";
 
 static bool refuse(int *status, const char *text, const char *value) {
   fprintf(stderr, "moe-compile: %s%s%s\nTry moe-compile --help.\n", text, value ? " " : "", value ? value : "");
@@ -51,11 +50,11 @@ static bool checkOptions(const Options *options, int *status) {
 }
 
 bool parseOptions(int argc, char **argv, Options *options, int *status) {
-  static const struct option table[] = {
-      {"output", required_argument, NULL, 'o'}, {"target", required_argument, NULL, 't'},  {"emit", required_argument, NULL, 'e'},
-      {"cpu", required_argument, NULL, 'c'},    {"library", required_argument, NULL, 'l'}, {"print-pipeline", no_argument, NULL, 'p'},
-      {"verbose", no_argument, NULL, 'v'},      {"help", no_argument, NULL, 'h'},          {"version", no_argument, NULL, 'V'},
-      {NULL, 0, NULL, 0}};
+  static const struct option table[] = {{"output", required_argument, NULL, 'o'},  {"target", required_argument, NULL, 't'},
+                                        {"emit", required_argument, NULL, 'e'},    {"cpu", required_argument, NULL, 'c'},
+                                        {"library", required_argument, NULL, 'l'}, {"print-pipeline", no_argument, NULL, 'p'},
+                                        {"verbose", no_argument, NULL, 'v'},       {"help", no_argument, NULL, 'h'},
+                                        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0}};
   *options = (Options){.target = "host", .cpu = "x86-64-v2", .emit = EMIT_LIBRARY};
   *status = 0;
   for (int c; (c = getopt_long(argc, argv, "o:", table, NULL)) != -1;) {

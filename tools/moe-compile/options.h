@@ -9,8 +9,8 @@ typedef enum Emit { EMIT_MLIR, EMIT_LLVM, EMIT_OBJECT, EMIT_LIBRARY } Emit;
 typedef struct Options {
   const char *input, *output;
   const char *target;
-  const char *cpu;       // of the host target
-  const char *library;   // folder of libmoert.so
+  const char *cpu;     // of the host target
+  const char *library; // folder of libmoert.so
   Emit emit;
   bool printPipeline, verbose;
 } Options;

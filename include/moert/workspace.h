@@ -1,0 +1,95 @@
+/*===- workspace.h - the layout of the all-to-all's workspace -----------------------------------------===*
+ *
+ * Every rank has a slab of this layout in symmetric memory. moe.initialize writes the offsets to metainfo; compilers and callers that want to know
+ * them before, or only the size, compute them here. docs/abi.md says what each region holds.
+ *
+ *===----------------------------------------------------------------------------------------------===*/
+#ifndef MOERT_WORKSPACE_H
+#define MOERT_WORKSPACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The sizes that a layout follows from: the parameters of moe.initialize. */
+typedef struct moert_workspace_info {
+  int64_t max_num_tokens, dispatch_bytes_per_token, combine_bytes_per_token, eplb_stats_num_experts, ep_size;
+} moert_workspace_info;
+
+/* Metainfo: the byte offset of each region from the start of a rank's slab, the same on all ranks. */
+enum {
+  MOERT_METAINFO_FLAG_VAL = 0,                  /* u32: epoch of this rank's last dispatch or combine */
+  MOERT_METAINFO_LOCAL_TOKEN_COUNTER = 1,       /* u32: a counter for kernels */
+  MOERT_METAINFO_SEND_COUNTERS = 2,             /* i32[ep_size]: rows sent to each rank */
+  MOERT_METAINFO_RECV_COUNTERS = 3,             /* i32[ep_size]: rows received from each rank */
+  MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS = 4, /* u32[ep_size]: epoch at which each rank had sent its rows */
+  MOERT_METAINFO_COMBINE_COMPLETION_FLAGS = 5,  /* u32[ep_size]: epoch at which each rank had its rows ready */
+  MOERT_METAINFO_TOPK_TARGET_RANKS = 6,         /* i32[T][top_k]: rank of each sent row, -1: not sent */
+  MOERT_METAINFO_TOPK_SEND_INDICES = 7,         /* i32[T][top_k]: its place among the rows for that rank, -1 likewise */
+  MOERT_METAINFO_EPLB_GATHERED_STATS = 8,       /* i32[ep_size][eplb_stats_num_experts] */
+  MOERT_METAINFO_PAYLOAD_DATA = 9,              /* receive areas of the payloads */
+  MOERT_METAINFO_COMBINE_DATA = 10,             /* rows that the combine sends back */
+  MOERT_METAINFO_ANNOUNCEMENTS = 11,            /* u64[2][ep_size]: hash << 32 | epoch of each rank's call, by parity of the epoch */
+  MOERT_METAINFO_COUNT_FLAGS = 12,              /* u32[ep_size]: epoch at which each rank had sent its counts */
+  MOERT_METAINFO_RECV_TOPK_ROWS = 13,           /* i32[ep_size][R][top_k]: expert ids, then rows of the grouped layout, -1: none here */
+  MOERT_METAINFO_RECV_TOPK_WEIGHTS = 14,        /* f32[ep_size][R][top_k] */
+  MOERT_METAINFO_STATE = 15,                    /* what this rank remembers between calls; private */
+  MOERT_METAINFO_FIELDS = 16
+};
+enum {
+  MOERT_WORKSPACE_ALIGNMENT = 128, /* of the slab and of each region from DISPATCH_COMPLETION_FLAGS on */
+  MOERT_WORKSPACE_MAX_TOP_K = 32,
+  MOERT_WORKSPACE_MAX_PAYLOADS = 8,
+  MOERT_WORKSPACE_STATE_BYTES = 256
+};
+
+typedef struct moert_workspace_layout {
+  int64_t offsets[MOERT_METAINFO_FIELDS];
+  int64_t bytes; /* of the slab */
+} moert_workspace_layout;
+
+static inline int64_t moert_workspace_align(int64_t bytes) {
+  return (bytes + MOERT_WORKSPACE_ALIGNMENT - 1) / MOERT_WORKSPACE_ALIGNMENT * MOERT_WORKSPACE_ALIGNMENT;
+}
+
+/* The layout for info->ep_size ranks (1 to 64). Within the bounds of moe.initialize's parameters no sum reaches 2^63. */
+static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspace_info *info) {
+  const int64_t ranks = info->ep_size, words = 4 * ranks, rows = ranks * info->max_num_tokens;
+  const int64_t choices = 4 * MOERT_WORKSPACE_MAX_TOP_K * info->max_num_tokens;
+  const struct {
+    int field;
+    int64_t bytes;
+  } regions[] = {{MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, words},
+                 {MOERT_METAINFO_COMBINE_COMPLETION_FLAGS, words},
+                 {MOERT_METAINFO_TOPK_TARGET_RANKS, choices},
+                 {MOERT_METAINFO_TOPK_SEND_INDICES, choices},
+                 {MOERT_METAINFO_EPLB_GATHERED_STATS, words * info->eplb_stats_num_experts},
+                 {MOERT_METAINFO_ANNOUNCEMENTS, 4 * words},
+                 {MOERT_METAINFO_COUNT_FLAGS, words},
+                 {MOERT_METAINFO_RECV_TOPK_ROWS, choices * ranks},
+                 {MOERT_METAINFO_RECV_TOPK_WEIGHTS, choices * ranks},
+                 {MOERT_METAINFO_STATE, MOERT_WORKSPACE_STATE_BYTES},
+                 {MOERT_METAINFO_PAYLOAD_DATA,
+                  moert_workspace_align(rows * info->dispatch_bytes_per_token) + MOERT_WORKSPACE_MAX_PAYLOADS * MOERT_WORKSPACE_ALIGNMENT},
+                 {MOERT_METAINFO_COMBINE_DATA, moert_workspace_align(rows * info->combine_bytes_per_token)}};
+  moert_workspace_layout layout = {{0}, 0};
+  int64_t end = 8 + 2 * words; /* FLAG_VAL at 0, LOCAL_TOKEN_COUNTER, SEND_COUNTERS, RECV_COUNTERS */
+  size_t i;
+  layout.offsets[MOERT_METAINFO_LOCAL_TOKEN_COUNTER] = 4;
+  layout.offsets[MOERT_METAINFO_SEND_COUNTERS] = 8;
+  layout.offsets[MOERT_METAINFO_RECV_COUNTERS] = 8 + words;
+  for (i = 0; i < sizeof(regions) / sizeof(regions[0]); ++i) {
+    layout.offsets[regions[i].field] = moert_workspace_align(end);
+    end = moert_workspace_align(end) + regions[i].bytes;
+  }
+  layout.bytes = end;
+  return layout;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* MOERT_WORKSPACE_H */

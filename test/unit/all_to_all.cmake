@@ -1,1 +1,0 @@
-moe_unit_test(all_to_all moert)
