@@ -181,9 +181,15 @@ void moe::MoeDialect::initialize() {
 
 MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(Moe, moe, moe::MoeDialect)
 
-MlirType moeMlirContextTypeGet(MlirContext context) { return wrap(moe::ContextType::get(unwrap(context))); }
+// A type of a dialect that is registered, but not loaded, would be a null dereference.
+static MLIRContext *withDialect(MlirContext context) {
+  unwrap(context)->getOrLoadDialect<moe::MoeDialect>();
+  return unwrap(context);
+}
+
+MlirType moeMlirContextTypeGet(MlirContext context) { return wrap(moe::ContextType::get(withDialect(context))); }
 bool moeMlirTypeIsAContext(MlirType type) { return isa<moe::ContextType>(unwrap(type)); }
-MlirAttribute moeMlirHostAttributeGet(MlirContext context) { return wrap(moe::HostAttr::get(unwrap(context))); }
+MlirAttribute moeMlirHostAttributeGet(MlirContext context) { return wrap(moe::HostAttr::get(withDialect(context))); }
 bool moeMlirAttributeIsAHost(MlirAttribute attribute) { return isa_and_nonnull<moe::HostAttr>(unwrap(attribute)); }
 
 //===--- passes -----------------------------------------------------------------------------------===//

@@ -40,7 +40,6 @@
 // CHECK: memref.store %c2_i64, %[[FRAME]][%c41]
 // CHECK: memref.store %c4_i64, %[[FRAME]][%c42]
 // CHECK: memref.store %c1_i64, %[[FRAME]][%c43]
-
 // CHECK: %[[PARAMS:.*]] = llvm.inttoptr %[[BASE]]
 // CHECK: %[[ADDRESS:.*]] = arith.addi %[[BASE]], %c72_i64
 // CHECK: %[[ARGS:.*]] = llvm.inttoptr %[[ADDRESS]]
