@@ -66,6 +66,10 @@ USES = {'INPUT': 'read', 'DESTINATION': 'written', 'STATE': 'state', 'VALUE': 'n
 def operand_row(operand):
     many = ' (optional)' if operand.optional else ' (any number)' if operand.variadic else ''
     use = 'read and written' if operand.kept else USES[operand.kind()]
+    if operand.in_place:
+        use += '; may be the memory of `%s`' % operand.in_place
+    if operand.observed:
+        use += ', only read'
     what = '`!moe.context`' if operand.memory == 'context' else operand.what
     memory = operand.memory if operand.buffer else ''
     return ['`%s`%s' % (operand.name, many), what, memory, use]
@@ -124,8 +128,9 @@ def manual(paths):
 
 
 def main():
+    text = manual(sys.argv[2:])
     with open(sys.argv[1], 'w') as f:
-        f.write(manual(sys.argv[2:]))
+        f.write(text)
 
 
 if __name__ == '__main__':

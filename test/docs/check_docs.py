@@ -26,6 +26,7 @@ COLUMNS = {
     'NumPy oracle': None,  # one program may be the oracle of several ops
     'round-trip': 'test/ops/{dialect}/{name}/round-trip.mlir',
     'errors': 'test/ops/{dialect}/{name}/errors.mlir',
+    'bufferize': 'test/ops/{dialect}/{name}/bufferize.mlir',
     'lower': 'test/ops/{dialect}/{name}/lower.mlir',
     'execute': 'test/ops/{dialect}/{name}/execute.*',
     'CUDA': 'kernels/{id}/launch.cu',
@@ -90,6 +91,13 @@ def check_status(ops):
             continue
         for column, cell in zip(COLUMNS, table[op.name][1:]):
             check_cell(op, column, cell)
+
+
+def check_readme(ops):
+    """The table of what is supported has all ops."""
+    listed = set(re.findall(r'^\| `(\w+\.[\w.]+)`', read('README.md'), flags=re.M))
+    for name in sorted({op.name for op in ops} ^ listed):
+        complain('README.md', 'no .td has an op %s' % name if name in listed else 'the table of what is supported has no row for %s' % name)
 
 
 def markdown_files():
@@ -167,6 +175,7 @@ def check_manual():
 def main():
     ops = generate.load(jsons)
     check_status(ops)
+    check_readme(ops)
     check_links()
     check_constraints(ops)
     check_errors()
