@@ -16,15 +16,16 @@ if(CMAKE_C_COMPILER_ID STREQUAL GNU AND MOE_SANITIZE MATCHES thread)
   target_compile_options(moe_options INTERFACE -Wno-error=tsan)  # gcc warns that fences are not instrumented
 endif()
 
-set(MOE_DIALECTS moe)
+set(MOE_DIALECTS moe ep)
+file(GLOB MOE_TD CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/ir/*.td ${CMAKE_SOURCE_DIR}/ops/*/*.td)  # they include each other
 set(MOE_GENERATED_DIR ${CMAKE_BINARY_DIR}/generated)
-file(MAKE_DIRECTORY ${MOE_GENERATED_DIR}/moert ${MOE_GENERATED_DIR}/lib/ir)
+file(MAKE_DIRECTORY ${MOE_GENERATED_DIR}/moert ${MOE_GENERATED_DIR}/moe-mlir-c ${MOE_GENERATED_DIR}/lib/ir)
 foreach(dialect IN LISTS MOE_DIALECTS)
   set(td ${CMAKE_SOURCE_DIR}/ops/${dialect}/${dialect}.td)
   set(json ${MOE_GENERATED_DIR}/${dialect}.json)
   add_custom_command(OUTPUT ${json}
     COMMAND ${MOE_LLVM_TBLGEN} -I ${MOE_LLVM_DIR}/include -I ${CMAKE_SOURCE_DIR} --dump-json ${td} -o ${json}
-    DEPENDS ${td} ${CMAKE_SOURCE_DIR}/lib/ir/base.td VERBATIM)
+    DEPENDS ${MOE_TD} VERBATIM)
   list(APPEND MOE_DIALECT_JSON ${json})
 endforeach()
 
@@ -39,5 +40,8 @@ moe_generate(host.h host.h)
 moe_generate(runtime.inc runtime.inc)
 moe_generate(ir.h lib/ir/ops.inc)
 moe_generate(ir.c ops.c)
+moe_generate(capi.h moe-mlir-c/Ops.h)
+moe_generate(capi.inc capi.inc)
 add_custom_target(moe_generated_runtime DEPENDS ${MOE_GENERATED_DIR}/moert/ops.h ${MOE_GENERATED_DIR}/host.h ${MOE_GENERATED_DIR}/runtime.inc)
-add_custom_target(moe_generated_tables DEPENDS ${MOE_GENERATED_DIR}/lib/ir/ops.inc ${MOE_GENERATED_DIR}/ops.c)
+add_custom_target(moe_generated_tables DEPENDS ${MOE_GENERATED_DIR}/lib/ir/ops.inc ${MOE_GENERATED_DIR}/ops.c
+  ${MOE_GENERATED_DIR}/moe-mlir-c/Ops.h ${MOE_GENERATED_DIR}/capi.inc)

@@ -8,14 +8,17 @@ WHAT is one of
     host.h       the functions of the host backend                                    (lib/runtime/internal.h)
     runtime.inc  descriptors of the operands and the functions' definitions           (lib/runtime/ops.c)
     ir.h, ir.c   descriptors that verifiers, bufferization and lowering share         (lib/ir/ops.h)
+    capi.h       the C API of the ops for compilers: structs and builders             (include/moe-mlir-c/Ops.h)
+    capi.inc     its tables, and the builders' definitions                            (lib/ir/capi.c)
 The .json come from `llvm-tblgen --dump-json`.
 """
 import json
+import re
 import sys
 
 DTYPES = {  # element type in ODS: (code, bits) of DLPack
     'BF16': ('BFLOAT', 16), 'F16': ('FLOAT', 16), 'F32': ('FLOAT', 32), 'F64': ('FLOAT', 64),
-    'I8': ('INT', 8), 'I16': ('INT', 16), 'I32': ('INT', 32), 'I64': ('INT', 64), 'UI32': ('UINT', 32),
+    'I8': ('INT', 8), 'I16': ('INT', 16), 'I32': ('INT', 32), 'I64': ('INT', 64), 'UI32': ('UINT', 32), 'UI64': ('UINT', 64),
 }
 
 
@@ -35,6 +38,8 @@ class Operand:
         self.what = record.get('summary', '')
         self.destination = name in op['destinations']
         self.kept = name in op['kept']
+        self.observed = name in op['observed']
+        self.in_place = dict(pair.split('=') for pair in op['inPlace']).get(name)  # the input whose memory a destination may be
         self.extent = self.variadic and not self.buffer  # the dynamic sizes of a result: compile side only
 
     def kind(self):
@@ -79,7 +84,7 @@ class Op:
         self.name = dialect + '.' + record['opName']
         self.id = record['identifier']
         self.summary = record['summary']
-        self.fabric, self.runtime = record['fabric'], record['runtime']
+        self.fabric, self.runtime, self.idempotent = record['fabric'], record['runtime'], record['idempotent']
         self.scalar = record['scalar']
         self.operands, self.attributes = [], []
         for argument, name in record['arguments']['args']:
@@ -87,6 +92,13 @@ class Op:
                 self.attributes.append(Attribute(records, argument['def'], name))
             else:
                 self.operands.append(Operand(records, argument['def'], name, record))
+
+        results = {name: result['def'] for result, name in record['results']['args']}
+        given = not re.fullmatch(r'Index|[IF]\d+', results.get(self.scalar, ''))
+        self.scalar_type = None if given else results[self.scalar].lower()  # None: the builder is told, as for a view
+        regions = [(name, 'VariadicRegion' in records[region['def']]['!superclasses']) for region, name in record['regions']['args']]
+        self.region, self.region_optional = regions[0] if regions else (None, False)
+        self.segments = any(trait['def'] == 'AttrSizedOperandSegments' for trait in record['traits'])
 
     def passed(self):
         """The operands that reach the runtime function, but for the context, which is its last parameter."""
@@ -175,9 +187,9 @@ def runtime_inc(ops):
         for o in op.passed():
             if o.buffer:
                 flags = [f for f, on in (('MOERT__OPTIONAL', o.optional), ('MOERT__DESTINATION', o.destination)) if on]
-                rows.append('    {"%s", offsetof(%s, %s), %s, %s, %d, MOERT_MEMORY_%s, %s},' % (
+                rows.append('    {"%s", offsetof(%s, %s), %s, %s, %d, MOERT_MEMORY_%s, %s, %s},' % (
                     o.name, args, o.name, 'offsetof(%s, num_%s)' % (args, o.name) if o.variadic else '0',
-                    dtype_list(o), o.rank, o.memory.upper(), ' | '.join(flags) or '0'))
+                    dtype_list(o), o.rank, o.memory.upper(), ' | '.join(flags) or '0', '"%s"' % o.in_place if o.in_place else 'NULL'))
         count = len(rows)
         if count:
             out.append('static const moert__operand moert__operands_%s[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
@@ -224,7 +236,8 @@ def ir_h(ops):
 def ir_c(ops):
     out = [banner('descriptors of the ops for the compile side'), '#include "lib/ir/ops.h"\n']
     for op in ops:
-        rows = ['    {"%s", MOE_%s, %d, %d, %d, "%s"},' % (o.name, o.kind(), o.optional, o.variadic, o.kept, o.memory) for o in op.operands]
+        rows = ['    {"%s", MOE_%s, %d, %d, %d, %d, %s, "%s"},' % (
+            o.name, o.kind(), o.optional, o.variadic, o.kept, o.observed, '"%s"' % o.in_place if o.in_place else 'NULL', o.memory) for o in op.operands]
         out.append('static const MoeOperand %s_operands[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
         for a in op.attributes:
             if a.cases:
@@ -233,14 +246,176 @@ def ir_c(ops):
                 for a in op.attributes]
         if rows:
             out.append('static const MoeAttribute %s_attributes[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
-        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %s, %s_verify, %s_lower};\n' % (
-            op.id, op.name, op.id, op.id, len(op.operands), '%s_attributes' % op.id if rows else 'NULL', len(rows), op.fabric,
+        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %d, %s, %s_verify, %s_lower};\n' % (
+            op.id, op.name, op.id, op.id, len(op.operands), '%s_attributes' % op.id if rows else 'NULL', len(rows), op.fabric, op.idempotent,
             '"%s"' % op.scalar if op.scalar else 'NULL', op.id, op.id))
     out.append('const MoeOp *const moeOps[] = {%s, NULL};' % ', '.join('&' + op.id for op in ops))
     return '\n'.join(out) + '\n'
 
 
-GENERATORS = {'ops.h': ops_h, 'host.h': host_h, 'runtime.inc': runtime_inc, 'ir.h': ir_h, 'ir.c': ir_c}
+# --- include/moe-mlir-c/Ops.h -------------------------------------------------------------------------
+
+def capi_words(op):
+    """The words of an op's names on the compile side; those of the dialect `moe` do without its name."""
+    words = re.split(r'[._]', op.name)
+    return words[1:] if words[0] == 'moe' else words
+
+
+def capi_name(op):
+    return ''.join(word.capitalize() for word in capi_words(op))
+
+
+def capi_macro(op):
+    return 'MOE_MLIR_' + '_'.join(capi_words(op)).upper()
+
+
+def capi_extra(op):
+    """Parameters and arguments of a builder that are neither operands nor attributes: (the last result's type, region)."""
+    return ('MlirType ' + op.scalar if op.scalar and not op.scalar_type else None, 'MlirRegion ' + op.region if op.region else None)
+
+
+def capi_signatures(op):
+    name, (scalar, region) = capi_name(op), capi_extra(op)
+    operands = 'const MoeMlir%sOperands *operands' % name
+    attributes = 'const MoeMlir%sAttributes *attributes' % name if op.attributes else None
+    create = ', '.join(filter(None, ['MlirLocation location', operands, attributes, scalar, region]))
+    infer = ', '.join(filter(None, ['MlirLocation location', operands, scalar, 'intptr_t capacity', 'MlirType *types']))
+    return 'MlirOperation moeMlir%sCreate(%s)' % (name, create), 'intptr_t moeMlir%sInferResultTypes(%s)' % (name, infer)
+
+
+def capi_types(o):
+    return '!moe.context' if o.memory == 'context' else o.what
+
+
+def capi_attribute_note(op, a):
+    values = {'ENUM': 'one of %s_%s_...' % (capi_macro(op), a.name.upper()), 'BOOL': '0 or 1', 'FLOAT': 'finite',
+              'INT': '%d to %d' % (a.minimum, a.maximum)}[a.kind]
+    return values + ('; required' if a.default is None else '')
+
+
+def capi_attribute_initial(a):
+    if a.default is not None:
+        return a.c_default()
+    return 'MOE_MLIR_REQUIRED_FLOAT' if a.kind == 'FLOAT' else 'MOE_MLIR_REQUIRED'
+
+
+def capi_operands(op):
+    """The struct of an op's operands, and the macro that begins one."""
+    struct = 'MoeMlir%sOperands' % capi_name(op)
+    out, initial = ['typedef struct %s {\n  size_t struct_size;' % struct], ['sizeof(%s)' % struct]
+    for o in op.operands:
+        notes = ['optional'] * o.optional + ['destination'] * o.destination + [capi_types(o)]
+        if o.variadic:
+            out.append('  int64_t num_%s;\n  const MlirValue *%s; /* %s */' % (o.name, o.name, ': '.join(notes)))
+            initial += ['0', 'NULL']
+        else:
+            out.append('  MlirValue %s; /* %s */' % (o.name, ': '.join(notes)))
+            initial.append('{NULL}')
+    out.append('} %s;\n#define %s_OPERANDS_INIT {%s}\n' % (struct, capi_macro(op), ', '.join(initial)))
+    return out
+
+
+def capi_attributes(op):
+    """The same of its attributes, and the indices of their cases."""
+    struct = 'MoeMlir%sAttributes' % capi_name(op)
+    out, initial = [], ['sizeof(%s)' % struct]
+    for a in op.attributes:
+        if a.cases:
+            names = ['%s_%s_%s = %d' % (capi_macro(op), a.name.upper(), c.upper(), i) for i, c in enumerate(a.cases)]
+            out.append('enum { %s };' % ', '.join(names))
+    out.append('typedef struct %s {\n  size_t struct_size;' % struct)
+    for a in op.attributes:
+        out.append('  %s %s; /* %s */' % (a.c_type(), a.name, capi_attribute_note(op, a)))
+        initial.append(capi_attribute_initial(a))
+    out.append('} %s;\n#define %s_ATTRIBUTES_INIT {%s}\n' % (struct, capi_macro(op), ', '.join(initial)))
+    return out
+
+
+def capi_h(ops):
+    out = [banner('builders of the ops'), '''#ifndef MOE_MLIR_C_OPS_H
+#define MOE_MLIR_C_OPS_H
+
+#include <moe-mlir-c/MoeMlir.h>
+#include <moe-mlir-c/OpInfo.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* moeMlir<Op>Create makes the op, verified and not inserted: it is the caller's to insert or destroy. Structs begin with their ..._INIT macro. Operands
+ * that are optional stay null, lists are a count and a pointer, and the caller keeps what he passes. Attributes may be NULL where none is required. There is
+ * one result for each destination on tensors, then the op's number or view, whose type is a parameter where the op does not fix it. A region becomes the
+ * op's, or is destroyed; a null one is none.
+ *
+ * If an operand or a required attribute is missing, or the verifier refuses the op, the result is a null operation, and a diagnostic at `location` says why.
+ * The dialect is loaded into the location's context.
+ *
+ * moeMlir<Op>InferResultTypes writes the types that the results will have, `capacity` of them at most, and returns how many there are; -1, with a
+ * diagnostic, if an operand is missing. With a null `location` it is silent.
+ */
+''']
+    for op in ops:
+        create, infer = capi_signatures(op)
+        out.append('/*===--- %s: %s. */\n' % (op.name, op.summary))
+        out += capi_operands(op)
+        if op.attributes:
+            out += capi_attributes(op)
+        out.append('MLIR_CAPI_EXPORTED %s;\nMLIR_CAPI_EXPORTED %s;\n' % (create, infer))
+    out.append('#ifdef __cplusplus\n}\n#endif\n#endif /* MOE_MLIR_C_OPS_H */')
+    return '\n'.join(out) + '\n'
+
+
+# --- lib/ir/capi.c ------------------------------------------------------------------------------------
+
+CAPI_KINDS = {'VALUE': 'NUMBER', 'EXTENT': 'SIZES'}  # other names than those of lib/ir/ops.h
+
+
+def c_string(text):
+    return '"%s"' % text.replace('\\', '\\\\').replace('"', '\\"') if text else 'NULL'
+
+
+def c_bool(value):
+    return 'true' if value else 'false'
+
+
+def capi_operand_row(op, o):
+    struct = 'MoeMlir%sOperands' % capi_name(op)
+    return '    &(const MoeMlirOperandInfo){"%s", %s, MOE_MLIR_%s, "%s", %s, %s, %s, %s, %s, offsetof(%s, %s), %s},' % (
+        o.name, c_string(capi_types(o)), CAPI_KINDS.get(o.kind(), o.kind()), o.memory if o.buffer else '', c_bool(o.optional), c_bool(o.variadic),
+        c_bool(o.kept), c_bool(o.observed), c_string(o.in_place), struct, o.name, 'offsetof(%s, num_%s)' % (struct, o.name) if o.variadic else '0')
+
+
+def capi_attribute_row(op, a):
+    limits = {'INT': (a.minimum, a.maximum), 'ENUM': (0, len(a.cases) - 1), 'BOOL': (0, 1), 'FLOAT': (0, 0)}[a.kind]
+    default = a.c_default() if a.default is not None else '0'
+    cases = '(const char *const[]){%s}' % ', '.join('"%s"' % c for c in a.cases) if a.cases else 'NULL'
+    bounds = '{sizeof(MoeMlirBounds), MOE_MLIR_%s, %s, %d, %d, %s, %s, %d, %s}' % (
+        a.kind, c_bool(a.default is None), *limits, *(('0', default) if a.kind == 'FLOAT' else (default, '0')), len(a.cases), cases)
+    return '    &(const MoeMlirAttributeInfo){"%s", &(const MoeMlirBounds)%s, offsetof(MoeMlir%sAttributes, %s)},' % (a.name, bounds, capi_name(op), a.name)
+
+
+def capi_inc(ops):
+    out = [banner('tables of the ops, and their builders')]
+    for op in ops:
+        out.append('static const MoeMlirOperandInfo *const operands_%s[] = {\n%s\n    NULL};' % (
+            op.id, '\n'.join(capi_operand_row(op, o) for o in op.operands)))
+        out.append('static const MoeMlirAttributeInfo *const attributes_%s[] = {\n%s    NULL};' % (
+            op.id, ''.join(capi_attribute_row(op, a) + '\n' for a in op.attributes)))
+        out.append('static const Op op_%s = {{"%s", %s, %s, operands_%s, attributes_%s, %s, %s, %s, sizeof(MoeMlir%sOperands), %s}, %s, %s, %s};' % (
+            op.id, op.name, c_string(op.summary), c_bool(op.fabric), op.id, op.id, c_string(op.scalar), c_string(op.scalar_type), c_string(op.region),
+            capi_name(op), 'sizeof(MoeMlir%sAttributes)' % capi_name(op) if op.attributes else '0',
+            'mlirGetDialectHandle__%s__' % op.name.split('.')[0], c_bool(op.segments), c_bool(op.region_optional)))
+        create, infer = capi_signatures(op)
+        scalar = op.scalar if op.scalar and not op.scalar_type else '(MlirType){NULL}'
+        out.append('%s {\n  return createOp(&op_%s, location, operands, %s, %s, %s);\n}' % (
+            create, op.id, 'attributes' if op.attributes else 'NULL', scalar, op.region or '(MlirRegion){NULL}'))
+        out.append('%s {\n  return inferOp(&op_%s, location, operands, %s, capacity, types);\n}\n' % (infer, op.id, scalar))
+    out.append('static const Op *const ops[] = {%s, NULL};' % ', '.join('&op_' + op.id for op in ops))
+    out.append('static const MoeMlirOpInfo *const infos[] = {%s, NULL};' % ', '.join('&op_%s.info' % op.id for op in ops))
+    return '\n'.join(out) + '\n'
+
+
+GENERATORS = {'ops.h': ops_h, 'host.h': host_h, 'runtime.inc': runtime_inc, 'ir.h': ir_h, 'ir.c': ir_c, 'capi.h': capi_h, 'capi.inc': capi_inc}
 
 
 def main():

@@ -1,5 +1,6 @@
 # Tests of the compiler side. Files of a test's folder are found at %S, its scratch files begin with %t.
 import os
+import subprocess
 
 import lit.formats
 
@@ -10,6 +11,7 @@ config.suffixes = ['.mlir', '.test']
 config.excludes = ['Inputs']
 
 config.environment['PATH'] = os.pathsep.join([config.moe_bin, config.moe_llvm_bin, config.environment['PATH']])
+config.environment['MOE_BIN'] = config.moe_bin
 config.environment['PYTHONDONTWRITEBYTECODE'] = '1'
 config.environment['PYTHONPATH'] = os.path.join(config.test_source_root, 'oracle')
 config.environment['OPENBLAS_NUM_THREADS'] = '1'
@@ -19,7 +21,9 @@ for name in ('MOERT_TIMEOUT_MS', 'TSAN_OPTIONS', 'UBSAN_OPTIONS'):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 
+pipeline = subprocess.run([os.path.join(config.moe_bin, 'moe-compile'), '--print-pipeline'], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 config.substitutions += [
+    ('%pipeline', '"--pass-pipeline=%s"' % pipeline),
     ('%python', config.moe_python),
     ('%plugin', os.path.join(config.moe_lib, 'MoeMlirPlugin.so')),
     ('%mlir-opt', os.path.join(config.moe_llvm_bin, 'mlir-opt')),  # without anything of ours

@@ -290,7 +290,7 @@ static MlirContext makeContext(void) {
   static const char *const dialects[] = {"arith", "func", "linalg", "tensor"};
   MlirDialectRegistry registry = mlirDialectRegistryCreate();
   mlirRegisterAllDialects(registry);
-  mlirDialectHandleInsertDialect(mlirGetDialectHandle__moe__(), registry);
+  moeMlirRegisterDialects(registry);
   MlirContext context = mlirContextCreateWithRegistry(registry, true);
   mlirDialectRegistryDestroy(registry);
   for (intptr_t i = 0; i < COUNT(dialects); ++i) mlirContextGetOrLoadDialect(context, STR(dialects[i]));

@@ -1,7 +1,7 @@
 /*===- MoeMlir.h - the compiler side of moe-mlir in C -------------------------------------------------===*
  *
- * For programs that embed MLIR 22.1 and link this project's compiler library, or dlopen MoeMlirPlugin.so. Nothing here is collective; everything
- * follows MLIR's rules on threads (a context is used by one thread at a time unless MLIR itself runs several).
+ * For programs that embed MLIR 22.1 and link libMoeMlir.so. Nothing here is collective; everything follows MLIR's rules on threads (a context is used
+ * by one thread at a time unless MLIR itself runs several).
  *
  *===----------------------------------------------------------------------------------------------===*/
 #ifndef MOE_MLIR_C_MOEMLIR_H
@@ -13,8 +13,19 @@
 extern "C" {
 #endif
 
-/* mlirGetDialectHandle__moe__(): the dialect `moe`. */
+/* The version of the dialects, which their bytecode carries. Bytecode of an older version is read, of a newer one refused. */
+#define MOE_MLIR_DIALECT_VERSION 1
+
+/* "0.1.0, ABI 1, dialect 1, LLVM 22.1.8": the versions of this library, of the run side that it compiles for, of the dialects, and of the LLVM that
+ * it was built with. Static storage. */
+MLIR_CAPI_EXPORTED const char *moeMlirVersionGet(void);
+
+/* mlirGetDialectHandle__moe__() and mlirGetDialectHandle__ep__(): the dialects `moe` and `ep`. */
 MLIR_DECLARE_CAPI_DIALECT_REGISTRATION(Moe, moe);
+MLIR_DECLARE_CAPI_DIALECT_REGISTRATION(Ep, ep);
+
+/* Both. */
+MLIR_CAPI_EXPORTED void moeMlirRegisterDialects(MlirDialectRegistry registry);
 
 /* Register the passes moe-*, for pipelines given as text. Call it once. */
 MLIR_CAPI_EXPORTED void moeMlirRegisterPasses(void);

@@ -10,8 +10,8 @@
  *
  * Rules that hold throughout
  *   - No function aborts, exits or prints. Outputs are written only on success.
- *   - Structs begin with `struct_size` and have an INIT macro; fields are only ever added at their end, and a missing
- *     tail means defaults.
+ *   - Structs begin with `struct_size` and have an INIT macro; fields are only ever added at their end. A size that the library
+ *     does not know is refused with a text that names both.
  *   - "Collective": every rank of the communicator must make the call, in the same order. "Local": no other rank is involved.
  *   - Every function may be called from any thread; one context or communicator is used by one thread at a time.
  *   - Nothing here is capturable in a CUDA graph unless it says so.

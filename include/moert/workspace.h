@@ -1,4 +1,4 @@
-/*===- workspace.h - the layout of the all-to-all's workspace -----------------------------------------===*
+/*===- workspace.h - the layout of workspaces ---------------------------------------------------------===*
  *
  * Every rank has a slab of this layout in symmetric memory. moe.initialize writes the offsets to metainfo; compilers and callers that want to know
  * them before, or only the size, compute them here. docs/abi.md says what each region holds.
@@ -21,19 +21,19 @@ typedef struct moert_workspace_info {
 
 /* Metainfo: the byte offset of each region from the start of a rank's slab, the same on all ranks. */
 enum {
-  MOERT_METAINFO_FLAG_VAL = 0,                  /* u32: epoch of this rank's last dispatch or combine */
+  MOERT_METAINFO_FLAG_VAL = 0,                  /* u32: epoch of this rank's last dispatch, combine or all-reduce */
   MOERT_METAINFO_LOCAL_TOKEN_COUNTER = 1,       /* u32: a counter for kernels */
   MOERT_METAINFO_SEND_COUNTERS = 2,             /* i32[ep_size]: rows sent to each rank */
   MOERT_METAINFO_RECV_COUNTERS = 3,             /* i32[ep_size]: rows received from each rank */
-  MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS = 4, /* u32[ep_size]: epoch at which each rank had sent its rows */
+  MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS = 4, /* u32[ep_size]: epoch at which each rank had sent its rows or its part */
   MOERT_METAINFO_COMBINE_COMPLETION_FLAGS = 5,  /* u32[ep_size]: epoch at which each rank had its rows ready */
   MOERT_METAINFO_TOPK_TARGET_RANKS = 6,         /* i32[T][top_k]: rank of each sent row, -1: not sent */
   MOERT_METAINFO_TOPK_SEND_INDICES = 7,         /* i32[T][top_k]: its place among the rows for that rank, -1 likewise */
   MOERT_METAINFO_EPLB_GATHERED_STATS = 8,       /* i32[ep_size][eplb_stats_num_experts] */
-  MOERT_METAINFO_PAYLOAD_DATA = 9,              /* receive areas of the payloads */
+  MOERT_METAINFO_PAYLOAD_DATA = 9,              /* receive areas of the payloads, and of the parts of an all-reduce */
   MOERT_METAINFO_COMBINE_DATA = 10,             /* rows that the combine sends back */
   MOERT_METAINFO_ANNOUNCEMENTS = 11,            /* u64[2][ep_size]: hash << 32 | epoch of each rank's call, by parity of the epoch */
-  MOERT_METAINFO_COUNT_FLAGS = 12,              /* u32[ep_size]: epoch at which each rank had sent its counts */
+  MOERT_METAINFO_COUNT_FLAGS = 12,              /* u32[ep_size]: epoch at which each rank had sent its counts, or begun an all-reduce */
   MOERT_METAINFO_RECV_TOPK_ROWS = 13,           /* i32[ep_size][R][top_k]: expert ids, then rows of the grouped layout, -1: none here */
   MOERT_METAINFO_RECV_TOPK_WEIGHTS = 14,        /* f32[ep_size][R][top_k] */
   MOERT_METAINFO_STATE = 15,                    /* what this rank remembers between calls; private */

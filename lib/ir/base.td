@@ -36,6 +36,7 @@ class Moe_State<string what, list<Type> types, int bufferRank, string space>
 
 def Moe_AnyElement : AnyTypeOf<[F32, F16, BF16, F8E4M3FN, F8E5M2, F8E8M0FNU, F64, AnyI8, AnyI16, AnyI32, AnyI64], "a whole-byte element type">;
 
+def Moe_Float1     : Moe_Buffer<"1-D tensor or memref of bf16, f16 or f32", [BF16, F16, F32], 1>;
 def Moe_Float2     : Moe_Buffer<"2-D tensor or memref of bf16, f16 or f32", [BF16, F16, F32], 2>;
 def Moe_Float3     : Moe_Buffer<"3-D tensor or memref of bf16, f16 or f32", [BF16, F16, F32], 3>;
 def Moe_FloatN     : Moe_Buffer<"tensor or memref of bf16, f16 or f32", [BF16, F16, F32]>;
@@ -43,6 +44,7 @@ def Moe_F32x1      : Moe_Buffer<"1-D tensor or memref of f32", [F32], 1>;
 def Moe_F32x2      : Moe_Buffer<"2-D tensor or memref of f32", [F32], 2>;
 def Moe_I32x1      : Moe_Buffer<"1-D tensor or memref of i32 (signless or ui32)", [I32, UI32], 1>;
 def Moe_I32x2      : Moe_Buffer<"2-D tensor or memref of i32", [I32], 2>;
+def Moe_I32x3      : Moe_Buffer<"3-D tensor or memref of i32", [I32], 3>;
 def Moe_Payload    : Moe_Buffer<"tensor or memref of a whole-byte element type", [Moe_AnyElement]>;
 
 def Moe_WorkspaceMemory
@@ -73,25 +75,40 @@ def Moe_Float : ConfinedAttr<F64Attr, [AttrConstraint<CPred<"::llvm::cast<::mlir
 
 // `id` is the op's name as a C identifier: <dialect>_<mnemonic>. The ops/<dialect>/<mnemonic>.c of an op
 // defines its hooks under that name; `destinations` are the operands it writes, `kept` those among them
-// whose old contents it may keep (they are read as well as written). `scalar` is the result, if any, that
-// stands behind the tensors of the destinations: a number, or a view, that host code has at once.
+// whose old contents it may keep (they are read as well as written), `inPlace` pairs "destination=input" that may be the very same
+// memory, because the op reads each element of the input before it writes that element of the destination. `observed` are states that
+// it only reads. `scalar` is the result, if any, that stands behind the tensors of the destinations: a number, or a view, that host code
+// has at once.
 class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = []> : Op<dialect, mnemonic, traits # [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   string identifier = id;
   list<string> destinations = [];
   list<string> kept = [];
+  list<string> inPlace = [];
+  list<string> observed = [];
   string scalar = "";
   bit fabric = 0;          // it talks to other ranks: never removed, merged or reordered
   bit runtime = 1;         // it has a function moert_<id> in the runtime
+  bit idempotent = 0;      // once more on its own result, with the same other operands, changes nothing
   let hasVerifier = 1;
+  let useCustomPropertiesEncoding = 1;
 }
 
 // Destination-passing ops, on tensors or on memrefs.
 class Moe_DestinationOp<Dialect dialect, string mnemonic, string id, list<Trait> traits = []> : Moe_Op<dialect, mnemonic, id, traits # [
     DeclareOpInterfaceMethods<BufferizableOpInterface,
-        ["bufferizesToMemoryRead", "bufferizesToMemoryWrite", "getAliasingValues", "bufferize"]>]> {
+        ["bufferizesToMemoryRead", "bufferizesToMemoryWrite", "bufferizesToElementwiseAccess", "getAliasingValues", "bufferize"]>]> {
+  let hasCanonicalizeMethod = 1;
   let extraClassDeclaration = "::mlir::MutableOperandRange getDpsInitsMutable() { return ::moe::destinationsOf(*this); }";
   let extraClassDefinition = "MOE_DEFINE_DESTINATION_OP($cppClass, " # id # ")";
+}
+
+// Destination-passing ops whose first destination, a matrix, passes through an optional region before it is stored: see lib/ir/epilogue.c.
+class Moe_EpilogueOp<Dialect dialect, string mnemonic, string id, list<Trait> traits = []>
+    : Moe_DestinationOp<dialect, mnemonic, id, traits # [RecursiveMemoryEffects]> {
+  let regions = (region MaxSizedRegion<1>:$epilogue);
+  let hasRegionVerifier = 1;
+  let extraClassDefinition = "MOE_DEFINE_EPILOGUE_OP($cppClass, " # id # ")";
 }
 
 #endif // MOE_MLIR_BASE

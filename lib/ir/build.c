@@ -58,10 +58,12 @@ typedef struct Search {
   MoeOpList found;
 } Search;
 
+static bool isDialect(const char *name) { return name[strlen(name) - 1] == '.'; }
+
 static bool matches(MlirOperation op, const char *name) {
   MlirStringRef actual = mlirIdentifierStr(mlirOperationGetName(op));
   size_t length = strlen(name);
-  bool dialect = name[length - 1] == '.';
+  bool dialect = isDialect(name);
   return (dialect ? actual.length > length : actual.length == length) && memcmp(actual.data, name, length) == 0;
 }
 
@@ -75,7 +77,7 @@ bool moeIsPublic(MlirOperation symbol) {
 static MlirWalkResult collect(MlirOperation op, void *data) {
   Search *search = data;
   for (const char *const *name = search->names; *name; ++name) {
-    if (!matches(op, *name)) continue;
+    if (!matches(op, *name) || (isDialect(*name) && !moeOpOf(op))) continue;
     MoeOpList *list = &search->found;
     if (list->count == list->capacity) {
       intptr_t capacity = 2 * list->capacity + 16;
@@ -131,7 +133,10 @@ bool moeConstantValue(MlirValue number, int64_t *constant) {
   if (!mlirValueIsAOpResult(number)) return false;
   MlirOperation op = mlirOpResultGetOwner(number);
   if (!moeIs(op, "arith.constant") && !moeIs(op, "index.constant")) return false;
-  *constant = mlirIntegerAttrGetValueInt(mlirOperationGetAttributeByName(op, STR("value")));
+  MlirAttribute value = mlirOperationGetAttributeByName(op, STR("value"));
+  // A constant that stands behind its use has not been verified yet.
+  if (mlirAttributeIsNull(value) || !mlirAttributeIsAInteger(value) || !mlirTypeEqual(mlirAttributeGetType(value), mlirValueGetType(number))) return false;
+  *constant = mlirIntegerAttrGetValueInt(value);
   return true;
 }
 

@@ -24,7 +24,7 @@ MlirValue moeBuildPointer(MlirOperation before, MlirValue int64);  // !llvm.ptr
 MlirType moePointerType(MlirContext context);
 MlirType moeInt64Type(MlirContext context);
 
-// Runs of ops of a module: all with one of the names (the last is NULL; "moe." stands for all of the dialect), in walking order. The array is the caller's to free.
+// Runs of ops of a module: all with one of the names (the last is NULL; "moe." stands for all of the dialect that the table of ops has), in walking order. The array is the caller's to free.
 typedef struct MoeOpList {
   MlirOperation *ops;
   intptr_t count, capacity;

@@ -117,7 +117,39 @@ static MlirLogicalResult readArgument(const Function *function, intptr_t index, 
 
 //===--- which arguments are destinations ---------------------------------------------------------===//
 
-static void markDestination(const Function *function, MlirValue value);
+// The values that what a function returns was made from, each once: branches that join make 2^n ways back, and unreachable code can define values in a
+// circle.
+typedef struct Trail {
+  MlirValue *values;
+  size_t count, capacity;  // at most half as many values as the table has places
+  size_t *table;           // by a value's address: its number from 1; 0: free
+} Trail;
+
+static size_t *placeOf(const Trail *trail, MlirValue value) {
+  size_t place = (size_t)((uint64_t)(uintptr_t)value.ptr * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+  for (;; ++place) {
+    size_t *number = &trail->table[place & (trail->capacity - 1)];
+    if (!*number || mlirValueEqual(trail->values[*number - 1], value)) return number;
+  }
+}
+
+static void growTrail(Trail *trail) {
+  free(trail->table);
+  trail->capacity = trail->capacity ? 2 * trail->capacity : 64;
+  trail->table = calloc(trail->capacity, sizeof *trail->table);
+  trail->values = realloc(trail->values, trail->capacity / 2 * sizeof *trail->values);
+  if (!trail->table || !trail->values) abort();  // as LLVM does when it has no memory
+  for (size_t i = 0; i < trail->count; ++i) *placeOf(trail, trail->values[i]) = i + 1;
+}
+
+static void follow(Trail *trail, MlirValue value) {
+  if (mlirValueIsNull(value)) return;
+  if (trail->count == trail->capacity / 2) growTrail(trail);
+  size_t *number = placeOf(trail, value);
+  if (*number) return;
+  trail->values[trail->count++] = value;
+  *number = trail->count;
+}
 
 // The operand that a result on tensors was written into, for the ops that write into one.
 static MlirValue writtenInto(MlirOperation op, intptr_t result) {
@@ -129,7 +161,7 @@ static MlirValue writtenInto(MlirOperation op, intptr_t result) {
   for (intptr_t i = 0, next = 0; ours && i < operands; ++i)
     if (ours->operands[moeOperandIndex(op, i)].kind == MOE_DESTINATION && next++ == result) return mlirOperationGetOperand(op, i);
   for (size_t i = 0; i < sizeof first / sizeof *first; ++i)
-    if (moeIs(op, first[i])) return mlirOperationGetOperand(op, result);
+    if (moeIs(op, first[i]) && result < operands) return mlirOperationGetOperand(op, result);  // scf.while may have more results
   for (size_t i = 0; i < sizeof second / sizeof *second; ++i)
     if (moeIs(op, second[i])) return mlirOperationGetOperand(op, 1);
   for (size_t i = 0; i < sizeof last / sizeof *last; ++i)
@@ -137,15 +169,18 @@ static MlirValue writtenInto(MlirOperation op, intptr_t result) {
   return (MlirValue){NULL};
 }
 
-static void markBranches(const Function *function, MlirOperation branch, intptr_t result) {
-  for (intptr_t r = 0; r < mlirOperationGetNumRegions(branch); ++r) {
-    MlirBlock block = mlirRegionGetFirstBlock(mlirOperationGetRegion(branch, r));
-    if (!mlirBlockIsNull(block)) markDestination(function, mlirOperationGetOperand(mlirBlockGetTerminator(block), result));
+// What the blocks of the op's regions yield as its result.
+static void followBranches(Trail *trail, MlirOperation op, intptr_t result) {
+  for (intptr_t r = 0; r < mlirOperationGetNumRegions(op); ++r) {
+    MlirBlock block = mlirRegionGetFirstBlock(mlirOperationGetRegion(op, r));
+    for (; !mlirBlockIsNull(block); block = mlirBlockGetNextInRegion(block)) {
+      MlirOperation yield = mlirBlockGetTerminator(block);
+      if (moeIs(yield, "scf.yield")) follow(trail, mlirOperationGetOperand(yield, result));
+    }
   }
 }
 
-static void markDestination(const Function *function, MlirValue value) {
-  if (mlirValueIsNull(value)) return;
+static void followBack(const Function *function, MlirValue value, Trail *trail) {
   if (mlirValueIsABlockArgument(value)) {
     intptr_t index = mlirBlockArgumentGetArgNumber(value);
     if (mlirBlockEqual(mlirBlockArgumentGetOwner(value), function->entry) && index < function->count) function->arguments[index].destination = true;
@@ -153,15 +188,17 @@ static void markDestination(const Function *function, MlirValue value) {
   }
   MlirOperation op = mlirOpResultGetOwner(value);
   intptr_t result = mlirOpResultGetResultNumber(value);
-  if (moeIs(op, "scf.if") || moeIs(op, "scf.index_switch") || moeIs(op, "scf.execute_region")) markBranches(function, op, result);
-  else markDestination(function, writtenInto(op, result));
+  if (moeIs(op, "scf.if") || moeIs(op, "scf.index_switch") || moeIs(op, "scf.execute_region")) followBranches(trail, op, result);
+  else follow(trail, writtenInto(op, result));
 }
 
 static void markDestinations(const Function *function) {
+  Trail trail = {NULL, 0, 0, NULL};
   MoeOpList returns = MOE_FIND(function->op, "func.return");
   for (intptr_t i = 0; i < returns.count; ++i)
-    for (intptr_t k = 0; k < mlirOperationGetNumOperands(returns.ops[i]); ++k) markDestination(function, mlirOperationGetOperand(returns.ops[i], k));
-  free(returns.ops);
+    for (intptr_t k = 0; k < mlirOperationGetNumOperands(returns.ops[i]); ++k) follow(&trail, mlirOperationGetOperand(returns.ops[i], k));
+  for (size_t i = 0; i < trail.count; ++i) followBack(function, trail.values[i], &trail);
+  free(returns.ops), free(trail.values), free(trail.table);
 }
 
 //===--- which arguments are workspaces -----------------------------------------------------------===//
@@ -212,6 +249,8 @@ static MlirLogicalResult roleOf(const Function *function, const Argument *argume
   if (mlirAttributeIsNull(written)) return MOE_OK;
   for (size_t i = 0; i < sizeof roles / sizeof *roles; ++i) {
     if (!mlirAttributeIsAString(written) || !equals(mlirStringAttrGetValue(written), roles[i])) continue;
+    if (i > 0 && !isBuffer(argument->type))
+      return moeError(function->op, "moe.role of argument '%s' must be \"in\": it is a number, which the caller passes by value", argument->name);
     *role = roles[i];
     return MOE_OK;
   }

@@ -5,10 +5,13 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
+#include "lib/ir/traits.h" // first
+
 #include "lib/ir/ops.h"
 #include "lib/ir/passes.h"
 #include "moe-mlir-c/MoeMlir.h"
 
+#include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/CAPI/IR.h"
 #include "mlir/CAPI/Registration.h"
 #include "mlir/CAPI/Support.h"
@@ -16,11 +19,13 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/PatternMatch.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/InliningUtils.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -72,7 +77,7 @@ static void addEffects(Operation *op, Effects &effects) {
     if (!isa<BaseMemRefType>(operand.get().getType())) continue;
     const MoeOperand &entry = entryOf(operand);
     if (entry.kind != MOE_DESTINATION || entry.kept) effects.emplace_back(MemoryEffects::Read::get(), &operand);
-    if (entry.kind != MOE_INPUT) effects.emplace_back(MemoryEffects::Write::get(), &operand);
+    if (entry.kind != MOE_INPUT && !entry.observed) effects.emplace_back(MemoryEffects::Write::get(), &operand);
   }
   if (info->fabric) effects.emplace_back(MemoryEffects::Write::get(), Fabric::get());
 }
@@ -82,6 +87,16 @@ static void addEffects(Operation *op, Effects &effects) {
 namespace buf = bufferization;
 
 static bool readsBuffer(OpOperand &operand) { return !isDestination(operand) || entryOf(operand).kept; }
+
+static bool mayShare(OpOperand &destination, OpOperand &input) {
+  const MoeOperand &entry = entryOf(destination);
+  return entry.inPlace && StringRef(entry.inPlace) == entryOf(input).name;
+}
+
+// Whether of these operands each is read before it is written, element by element: a destination and the input that it may replace.
+static bool accessesElementwise(ArrayRef<OpOperand *> operands) {
+  return operands.size() == 2 && (mayShare(*operands[0], *operands[1]) || mayShare(*operands[1], *operands[0]));
+}
 
 // The same op on buffers: tensors become their buffers, results on tensors go, numbers stay.
 static LogicalResult bufferizeOp(Operation *op, RewriterBase &rewriter, const buf::BufferizationOptions &options, buf::BufferizationState &state) {
@@ -98,11 +113,102 @@ static LogicalResult bufferizeOp(Operation *op, RewriterBase &rewriter, const bu
     buffered.addOperands(value);
   }
   buffered.addAttributes(op->getAttrs());
+  for (Region &region : op->getRegions()) buffered.addRegion()->takeBody(region);
   for (Type type : op->getResultTypes())
     if (!isa<TensorType>(type)) buffered.addTypes(type);
   Operation *replacement = rewriter.create(buffered);
   llvm::append_range(replacements, replacement->getResults());
   buf::replaceOpWithBufferizedValues(rewriter, op, replacements);
+  return success();
+}
+
+//===--- bytecode ---------------------------------------------------------------------------------===//
+
+struct Version : DialectVersion {
+  explicit Version(uint64_t number) : number(number) {}
+  uint64_t number;
+};
+
+// A file of an older version stays readable; one of a newer version may hold what this build does not know.
+struct Versioning : BytecodeDialectInterface {
+  explicit Versioning(Dialect *dialect) : BytecodeDialectInterface(dialect) {}
+
+  void writeVersion(DialectBytecodeWriter &writer) const override { writer.writeVarInt(MOE_MLIR_DIALECT_VERSION); }
+
+  std::unique_ptr<DialectVersion> readVersion(DialectBytecodeReader &reader) const override {
+    uint64_t number;
+    if (failed(reader.readVarInt(number))) return nullptr;
+    if (number <= MOE_MLIR_DIALECT_VERSION) return std::make_unique<Version>(number);
+    reader.emitError() << "bytecode has version " << number << " of the dialect '" << getDialect()->getNamespace()
+                       << "', but moe-mlir " MOE_VERSION " reads versions up to " << MOE_MLIR_DIALECT_VERSION << ": use a newer moe-mlir";
+    return nullptr;
+  }
+};
+
+// Parameters are written by name. (By default they would be by position, and a new one would make every older file unreadable.)
+template <typename Op> LogicalResult readParameters(DialectBytecodeReader &reader, OperationState &state) {
+  DictionaryAttr parameters;
+  if (failed(reader.readAttribute(parameters))) return failure();
+  return Op::setPropertiesFromAttr(state.getOrAddProperties<typename Op::Properties>(), parameters, [&] { return reader.emitError(); });
+}
+
+template <typename Op> void writeParameters(Op op, DialectBytecodeWriter &writer) {
+  Attribute parameters = Op::getPropertiesAsAttr(op->getContext(), op.getProperties());
+  writer.writeAttribute(parameters ? parameters : DictionaryAttr::get(op->getContext()));
+}
+
+//===--- inlining ---------------------------------------------------------------------------------===//
+
+// A graph's private functions are inlined before anything else; our ops may stand wherever they do.
+struct Inlining : DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final { return true; }
+};
+
+//===--- canonicalisation -------------------------------------------------------------------------===//
+
+static bool isEmpty(Type type) {
+  auto shaped = cast<ShapedType>(type);
+  return shaped.hasRank() && llvm::is_contained(shaped.getShape(), 0);
+}
+
+static SmallVector<Value> destinationValues(Operation *op) {
+  SmallVector<Value> values;
+  for (OpOperand &operand : op->getOpOperands())
+    if (isDestination(operand)) values.push_back(operand.get());
+  return values;
+}
+
+// Whether nothing that stands between two ops of a block writes memory.
+static bool onlyReadsBetween(Operation *first, Operation *last) {
+  for (Operation *op = first->getNextNode(); op != last; op = op->getNextNode())
+    if (!isMemoryEffectFree(op) && !hasSingleEffect<MemoryEffects::Read>(op)) return false;
+  return true;
+}
+
+// Whether the op does once more what made the values of its destinations.
+static bool repeats(Operation *op, ArrayRef<Value> destinations) {
+  Operation *before = destinations.front().getDefiningOp();
+  if (!before || before->getBlock() != op->getBlock() || before->getName() != op->getName() || before->getAttrDictionary() != op->getAttrDictionary() ||
+      before->getResults() != ValueRange(destinations) || before->getNumOperands() != op->getNumOperands())
+    return false;
+  for (auto [mine, theirs] : llvm::zip(op->getOpOperands(), before->getOpOperands()))
+    if (!isDestination(mine) && mine.get() != theirs.get()) return false;
+  return onlyReadsBetween(before, op);
+}
+
+static bool writesState(Operation *op) {
+  return llvm::any_of(op->getOpOperands(), [](OpOperand &operand) { return entryOf(operand).kind == MOE_STATE && !entryOf(operand).observed; });
+}
+
+// A local op that provably leaves its destinations, and all else, as they are gives way to them.
+static LogicalResult removeIdentity(Operation *op, RewriterBase &rewriter) {
+  const MoeOp *info = moeOpOf(wrap(op));
+  SmallVector<Value> destinations = destinationValues(op);
+  if (info->fabric || info->scalar || destinations.empty() || writesState(op)) return failure();
+  bool empty = llvm::all_of(destinations, [](Value value) { return isEmpty(value.getType()); });
+  if (!empty && !(info->idempotent && repeats(op, destinations))) return failure();
+  rewriter.replaceOp(op, ArrayRef(destinations).take_front(op->getNumResults()));
   return success();
 }
 
@@ -115,17 +221,32 @@ static LogicalResult verifyOp(Operation *op, const MoeOp &info) {
 
 } // namespace moe
 
+bool moeOnlyReads(MlirOperation op) {
+  std::optional<SmallVector<MemoryEffects::EffectInstance>> effects = getEffectsRecursively(unwrap(op));
+  return effects && llvm::all_of(*effects, [](const auto &effect) { return isa<MemoryEffects::Read>(effect.getEffect()); });
+}
+
 #define MOE_DEFINE_VERIFY(OP, ID)                                                                                                                    \
   LogicalResult OP::verify() { return ::moe::verifyOp(*this, ::ID); }
 
+// Of ops that have parameters or several optional operands.
+#define MOE_DEFINE_BYTECODE(OP)                                                                                                                      \
+  LogicalResult OP::readProperties(DialectBytecodeReader &reader, OperationState &state) { return ::moe::readParameters<OP>(reader, state); }        \
+  void OP::writeProperties(DialectBytecodeWriter &writer) { ::moe::writeParameters(*this, writer); }
+
 #define MOE_DEFINE_OP(OP, ID)                                                                                                                        \
   MOE_DEFINE_VERIFY(OP, ID)                                                                                                                          \
+  MOE_DEFINE_BYTECODE(OP)                                                                                                                            \
   void OP::getEffects(::moe::Effects &effects) { ::moe::addEffects(*this, effects); }
 
 #define MOE_DEFINE_DESTINATION_OP(OP, ID)                                                                                                            \
   MOE_DEFINE_OP(OP, ID)                                                                                                                              \
   bool OP::bufferizesToMemoryRead(OpOperand &operand, const bufferization::AnalysisState &) { return ::moe::readsBuffer(operand); }                  \
   bool OP::bufferizesToMemoryWrite(OpOperand &operand, const bufferization::AnalysisState &) { return ::moe::isDestination(operand); }               \
+  bool OP::bufferizesToElementwiseAccess(const bufferization::AnalysisState &, ArrayRef<OpOperand *> operands) {                                     \
+    return ::moe::accessesElementwise(operands);                                                                                                     \
+  }                                                                                                                                                  \
+  LogicalResult OP::canonicalize(OP op, PatternRewriter &rewriter) { return ::moe::removeIdentity(op, rewriter); }                                   \
   bufferization::AliasingValueList OP::getAliasingValues(OpOperand &operand, const bufferization::AnalysisState &) {                                 \
     if (!::moe::isDestination(operand)) return {};                                                                                                   \
     return {{::moe::resultOf(operand), bufferization::BufferRelation::Equivalent}};                                                                  \
@@ -133,6 +254,10 @@ static LogicalResult verifyOp(Operation *op, const MoeOp &info) {
   LogicalResult OP::bufferize(RewriterBase &rewriter, const bufferization::BufferizationOptions &options, bufferization::BufferizationState &state) { \
     return ::moe::bufferizeOp(*this, rewriter, options, state);                                                                                      \
   }
+
+#define MOE_DEFINE_EPILOGUE_OP(OP, ID)                                                                                                               \
+  MOE_DEFINE_DESTINATION_OP(OP, ID)                                                                                                                  \
+  LogicalResult OP::verifyRegions() { return unwrap(moeVerifyEpilogue(wrap(getOperation()))); }
 
 // A view touches no memory.
 #define MOE_DEFINE_VIEW_OP(OP, ID)                                                                                                                   \
@@ -154,6 +279,10 @@ static LogicalResult verifyOp(Operation *op, const MoeOp &info) {
 #define GET_OP_CLASSES
 #include "MoeOps.h.inc"
 
+#include "EpDialect.h.inc"
+#define GET_OP_CLASSES
+#include "EpOps.h.inc"
+
 #include "MoeDialect.cpp.inc"
 #define GET_TYPEDEF_CLASSES
 #include "MoeTypes.cpp.inc"
@@ -162,7 +291,12 @@ static LogicalResult verifyOp(Operation *op, const MoeOp &info) {
 #define GET_OP_CLASSES
 #include "MoeOps.cpp.inc"
 
+#include "EpDialect.cpp.inc"
+#define GET_OP_CLASSES
+#include "EpOps.cpp.inc"
+
 void moe::MoeDialect::initialize() {
+  addInterfaces<Inlining, Versioning>();
   addTypes<
 #define GET_TYPEDEF_LIST
 #include "MoeTypes.cpp.inc"
@@ -177,9 +311,37 @@ void moe::MoeDialect::initialize() {
       >();
 }
 
+void ep::EpDialect::initialize() {
+  addInterfaces<moe::Inlining, moe::Versioning>();
+  addOperations<
+#define GET_OP_LIST
+#include "EpOps.cpp.inc"
+      >();
+}
+
+//===--- ops that stand nowhere yet ---------------------------------------------------------------===//
+
+static LogicalResult verifyDetached(Operation *op) {
+  std::optional<RegisteredOperationName> info = op->getRegisteredInfo();
+  if (llvm::is_contained(op->getOperands(), Value())) return op->emitOpError("has a null operand");
+  if (info && failed(info->verifyInvariants(op))) return failure();
+  for (Region &region : op->getRegions()) {
+    for (Block &block : region) {
+      if (!op->hasTrait<OpTrait::NoTerminator>() && (block.empty() || !block.back().hasTrait<OpTrait::IsTerminator>()))
+        return op->emitOpError("has a block without a terminator");
+      for (Operation &inner : block)
+        if (failed(verifyDetached(&inner))) return failure();
+    }
+  }
+  return info ? info->verifyRegionInvariants(op) : success();
+}
+
+bool moeVerifyDetached(MlirOperation op) { return succeeded(verifyDetached(unwrap(op))); }
+
 //===--- C API ------------------------------------------------------------------------------------===//
 
 MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(Moe, moe, moe::MoeDialect)
+MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(Ep, ep, ep::EpDialect)
 
 // A type of a dialect that is registered, but not loaded, would be a null dereference.
 static MLIRContext *withDialect(MlirContext context) {

@@ -123,6 +123,34 @@ static int64_t choice(MlirAttribute string, const char *const *names) {
 
 static bool isBuffer(MlirType type) { return mlirTypeIsARankedTensor(type) || mlirTypeIsAMemRef(type); }
 
+// Anybody can write an attribute of that name: it is read only if it is what moe-declare-interface writes.
+static const char *const roles[] = {"in", "out", "inout", NULL}, *const memories[] = {"device", "host", "symmetric", "value", NULL};
+
+static bool isString(MlirAttribute attribute) { return !mlirAttributeIsNull(attribute) && mlirAttributeIsAString(attribute); }
+
+static bool isOneOf(MlirAttribute attribute, const char *const *names) {
+  for (; isString(attribute) && *names; ++names)
+    if (mlirStringRefEqual(mlirStringAttrGetValue(attribute), STR(*names))) return true;
+  return false;
+}
+
+static bool isArrayOf(MlirAttribute attribute, intptr_t count, bool (*isElement)(MlirAttribute)) {
+  if (mlirAttributeIsNull(attribute) || !mlirAttributeIsAArray(attribute) || (count >= 0 && mlirArrayAttrGetNumElements(attribute) != count)) return false;
+  for (intptr_t i = 0; i < mlirArrayAttrGetNumElements(attribute); ++i)
+    if (!isElement(mlirArrayAttrGetElement(attribute, i))) return false;
+  return true;
+}
+
+static bool isArgument(MlirAttribute argument) {
+  if (!mlirAttributeIsADictionary(argument)) return false;
+  MlirAttribute type = member(argument, "type"), workspace = member(argument, "workspace");
+  if (mlirAttributeIsNull(type) || !mlirAttributeIsAType(type)) return false;
+  intptr_t rank = isBuffer(mlirTypeAttrGetValue(type)) ? mlirShapedTypeGetRank(mlirTypeAttrGetValue(type)) : 0;
+  return isString(member(argument, "name")) && isOneOf(member(argument, "role"), roles) && isOneOf(member(argument, "memory"), memories) &&
+         rank <= MOE_MAX_RANK && isArrayOf(member(argument, "symbols"), rank, isString) &&
+         (mlirAttributeIsNull(workspace) || isArrayOf(workspace, sizeof(moert_workspace_info) / 8, mlirAttributeIsAInteger));
+}
+
 static int writeSymbols(Text *text, MlirAttribute symbols) {
   intptr_t rank = mlirArrayAttrGetNumElements(symbols);
   Field fields[MOE_MAX_RANK];
@@ -147,7 +175,6 @@ _Static_assert(sizeof(moert_argument_info) == 8 * ARGUMENT_FIELDS && sizeof(moer
 _Static_assert(sizeof(moert_graph_description) == 8 * GRAPH_FIELDS, "the description follows moert.h");
 
 static void writeArgument(Text *text, MlirAttribute argument, Field *fields) {
-  static const char *const roles[] = {"in", "out", "inout"}, *const memories[] = {"device", "host", "symmetric", "value"};
   MlirType type = mlirTypeAttrGetValue(member(argument, "type"));
   int64_t shape[MOE_MAX_RANK];
   intptr_t rank = isBuffer(type) ? mlirShapedTypeGetRank(type) : 0;
@@ -252,19 +279,43 @@ static bool exportedName(MlirOperation function, char *name, size_t size) {
   return true;
 }
 
-static MlirLogicalResult writeModule(Text *text, MlirOperation module) {
-  MoeOpList found = MOE_FIND(module, "llvm.func");
-  Field *fields = calloc((size_t)found.count * FUNCTION_FIELDS + 1, sizeof *fields);
-  char(*names)[256] = calloc((size_t)found.count + 1, sizeof *names);
+static MlirLogicalResult foreignAttribute(MlirOperation op, const char *name, const char *pass) {
+  return moeError(op, "has an attribute '%s' that %s did not write", name, pass);
+}
+
+static MlirLogicalResult checkAttributes(MlirOperation module, const MoeOpList *functions) {
+  MlirAttribute target = mlirOperationGetAttributeByName(module, STR(MOE_TARGET)), keys = mlirOperationGetAttributeByName(module, STR(MOE_KERNELS));
+  if (!mlirAttributeIsNull(target) && !isString(target)) return foreignAttribute(module, MOE_TARGET, "moe-select-kernels");
+  if (!mlirAttributeIsNull(keys) && !isArrayOf(keys, -1, isString)) return foreignAttribute(module, MOE_KERNELS, "moe-select-kernels");
+  for (intptr_t i = 0; i < functions->count; ++i) {
+    MlirAttribute interface = mlirOperationGetAttributeByName(functions->ops[i], STR(MOE_INTERFACE));
+    bool body = !mlirBlockIsNull(mlirRegionGetFirstBlock(mlirOperationGetRegion(functions->ops[i], 0)));
+    if (!mlirAttributeIsNull(interface) && !(body && isArrayOf(interface, -1, isArgument)))
+      return foreignAttribute(functions->ops[i], MOE_INTERFACE, "moe-declare-interface");
+  }
+  return MOE_OK;
+}
+
+static MlirLogicalResult writeFunctions(Text *text, MlirOperation module, const MoeOpList *found) {
+  Field *fields = calloc((size_t)found->count * FUNCTION_FIELDS + 1, sizeof *fields);
+  char(*names)[256] = calloc((size_t)found->count + 1, sizeof *names);
   intptr_t count = 0;
-  for (intptr_t i = 0; i < found.count; ++i) {
-    if (!exportedName(found.ops[i], names[count], sizeof *names)) continue;
-    writeFunction(text, names[count], mlirOperationGetAttributeByName(found.ops[i], STR(MOE_INTERFACE)), &fields[count * FUNCTION_FIELDS]);
+  for (intptr_t i = 0; i < found->count; ++i) {
+    if (!exportedName(found->ops[i], names[count], sizeof *names)) continue;
+    writeFunction(text, names[count], mlirOperationGetAttributeByName(found->ops[i], STR(MOE_INTERFACE)), &fields[count * FUNCTION_FIELDS]);
     ++count;
   }
   if (count) writeGraph(text, module, writeTable(text, count, FUNCTION_FIELDS, fields), count);
-  free(found.ops), free(fields), free(names);
+  free(fields), free(names);
   return count ? MOE_OK : moeError(module, "has no public function with a body to export: run moe-declare-interface before bufferization");
+}
+
+static MlirLogicalResult writeModule(Text *text, MlirOperation module) {
+  MoeOpList found = MOE_FIND(module, "llvm.func");
+  MlirLogicalResult result = checkAttributes(module, &found);
+  if (mlirLogicalResultIsSuccess(result)) result = writeFunctions(text, module, &found);
+  free(found.ops);
+  return result;
 }
 
 // The parsed ops move into the module; declarations of what it already has do not.

@@ -24,10 +24,12 @@
 static MlirType loweredType(MlirType type) {
   if (moeMlirTypeIsAContext(type)) return moePointerType(mlirTypeGetContext(type));
   if (!mlirTypeIsAMemRef(type) || !moeMlirAttributeIsAHost(mlirMemRefTypeGetMemorySpace(type))) return type;
-  int64_t shape[MOE_MAX_RANK];
-  intptr_t rank = mlirShapedTypeGetRank(type);
+  intptr_t rank = mlirShapedTypeGetRank(type);  // of any view in the function
+  int64_t *shape = malloc((size_t)(rank + 1) * sizeof *shape);
   for (intptr_t dim = 0; dim < rank; ++dim) shape[dim] = mlirShapedTypeGetDimSize(type, dim);
-  return mlirMemRefTypeGet(mlirShapedTypeGetElementType(type), rank, shape, mlirMemRefTypeGetLayout(type), mlirAttributeGetNull());
+  MlirType lowered = mlirMemRefTypeGet(mlirShapedTypeGetElementType(type), rank, shape, mlirMemRefTypeGetLayout(type), mlirAttributeGetNull());
+  free(shape);
+  return lowered;
 }
 
 static void lowerValue(MlirValue value) {

@@ -265,6 +265,7 @@ static Call makeCall(MlirOperation op, MlirType view, MoeLowering *lowering) {
 
 MlirLogicalResult moeLowerToCall(MlirOperation op, MoeLowering *lowering) {
   if (mlirOperationGetNumResults(op) > (moeOpOf(op)->scalar ? 1 : 0)) return moeError(op, "is still on tensors: run one-shot-bufferize first");
+  if (moeHasEpilogue(op)) return moeError(op, "still has its epilogue: run moe-expand-epilogues first");
   Call call = makeCall(op, (MlirType){NULL}, lowering);
   if (moeOpOf(op)->scalar) {
     MlirValue operands[2] = {call.words, wordIndex(op, call.scalar)};

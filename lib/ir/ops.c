@@ -1,6 +1,7 @@
 //===- ops.c - reading and verifying ops by their table -------------------------------------------===//
 
 #include "lib/ir/ops.h"
+#include "lib/ir/build.h"
 #include "moe-mlir-c/MoeMlir.h"
 #include <mlir-c/Diagnostics.h>
 #include <moert/workspace.h>
@@ -25,12 +26,18 @@ const MoeOp *moeOpOf(MlirOperation op) {
 
 static bool isList(const MoeOperand *entry) { return entry->optional || entry->variadic; }
 
-// How many operands entry `index` has: from operandSegmentSizes, which an op with several lists carries; else the one list has what is left over.
+// Such an op carries operandSegmentSizes. On another, an attribute of that name is not ours and can be anything.
+static bool hasSegments(const MoeOp *info) {
+  int lists = 0;
+  for (int i = 0; i < info->numOperands; ++i) lists += isList(&info->operands[i]);
+  return lists > 1;
+}
+
+// How many operands entry `index` has: of one list, what the others leave over. Until S6 is checked, segments can give an operand that is no list none or
+// several.
 static intptr_t segmentSize(MlirOperation op, const MoeOp *info, int index) {
-  if (!isList(&info->operands[index])) return 1;
-  MlirAttribute sizes = attributeOf(op, "operandSegmentSizes");
-  if (!mlirAttributeIsNull(sizes)) return mlirDenseI32ArrayGetElement(sizes, index);
-  return mlirOperationGetNumOperands(op) - (info->numOperands - 1);
+  if (hasSegments(info)) return mlirDenseI32ArrayGetElement(attributeOf(op, "operandSegmentSizes"), index);
+  return isList(&info->operands[index]) ? mlirOperationGetNumOperands(op) - (info->numOperands - 1) : 1;
 }
 
 MoeRange moeOperandRange(MlirOperation op, int index) {
@@ -83,16 +90,29 @@ double moeFloat(MlirOperation op, const char *name) {
 
 //===--- diagnostics ------------------------------------------------------------------------------===//
 
-MlirLogicalResult moeError(MlirOperation op, const char *format, ...) {
+static MlirLogicalResult emitError(MlirLocation location, MlirStringRef name, const char *format, va_list arguments) {
   char text[768];
-  MlirStringRef name = nameOf(op);
   int used = snprintf(text, sizeof text, "'%.*s' op ", (int)name.length, name.data);
+  if (used >= (int)sizeof text) used = (int)sizeof text - 1;  // a name that is not one of ours may be of any length
+  vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
+  mlirEmitError(location, text);
+  return MOE_FAIL;
+}
+
+MlirLogicalResult moeError(MlirOperation op, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
+  MlirLogicalResult failure = emitError(mlirOperationGetLocation(op), nameOf(op), format, arguments);
   va_end(arguments);
-  mlirEmitError(mlirOperationGetLocation(op), text);
-  return MOE_FAIL;
+  return failure;
+}
+
+MlirLogicalResult moeErrorAt(MlirLocation location, const char *op, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  MlirLogicalResult failure = emitError(location, mlirStringRefCreateFromCString(op), format, arguments);
+  va_end(arguments);
+  return failure;
 }
 
 //===--- shapes -----------------------------------------------------------------------------------===//
@@ -208,8 +228,30 @@ static MlirLogicalResult checkParameters(MlirOperation op) {
   return MOE_OK;
 }
 
+// S6: the generic form can give an operand that is no list another number of values; upstream's generated checks look at lists alone.
+static MlirLogicalResult checkSegments(MlirOperation op, const MoeOp *info) {
+  for (int i = 0; i < info->numOperands; ++i) {
+    intptr_t count = segmentSize(op, info, i);
+    if (!isList(&info->operands[i]) && count != 1) return moeError(op, "operand '%s' stands for %ld values, must be one", info->operands[i].name, (long)count);
+  }
+  return MOE_OK;
+}
+
+// S7: a buffer's sizes and strides have a place in the structs of a call.
+static MlirLogicalResult checkRanks(MlirOperation op, const MoeOp *info) {
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(op); ++i) {
+    const MoeOperand *entry = &info->operands[moeOperandIndex(op, i)];
+    MlirValue operand = mlirOperationGetOperand(op, i);
+    if (mlirTypeIsAShaped(mlirValueGetType(operand)) && moeRank(operand) > MOE_MAX_RANK)
+      return moeError(op, "operand '%s' has rank %ld, must have %d at most", entry->name, (long)moeRank(operand), MOE_MAX_RANK);
+  }
+  return MOE_OK;
+}
+
 MlirLogicalResult moeVerifyShared(MlirOperation op) {
   const MoeOp *info = moeOpOf(op);
+  MOE_TRY(checkSegments(op, info));
+  MOE_TRY(checkRanks(op, info));
   MOE_TRY(checkParameters(op));
   MOE_TRY(checkNotMixed(op, info));
   MOE_TRY(checkMemory(op, info));

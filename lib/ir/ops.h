@@ -34,6 +34,8 @@ typedef struct MoeOperand {
   MoeOperandKind kind;
   bool optional, variadic;
   bool kept;           // destination whose old contents may stay
+  bool observed;       // state that is only read
+  const char *inPlace;  // of a destination: the input whose memory it may be, or NULL
   const char *memory;  // "device", "host", "symmetric"; "value" and "context" are none
 } MoeOperand;
 
@@ -57,6 +59,7 @@ typedef struct MoeOp {
   const MoeAttribute *attributes;
   int numAttributes;
   bool fabric;         // talks to other ranks
+  bool idempotent;     // a second time changes nothing
   const char *scalar;  // name of the result behind the destinations' tensors, or NULL
   MlirLogicalResult (*verify)(MlirOperation op);
   MlirLogicalResult (*lower)(MlirOperation op, MoeLowering *lowering);
@@ -91,8 +94,12 @@ double moeFloat(MlirOperation op, const char *attribute);  // of FLOAT
 
 // "'moe.route' op <text>" at the op's location; failure.
 MlirLogicalResult moeError(MlirOperation op, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Verifies an op that stands nowhere yet. Upstream's verifier would say of whatever its region takes from outside that it is not visible there.
+bool moeVerifyDetached(MlirOperation op);
+// moeError of an op that is not there yet.
+MlirLogicalResult moeErrorAt(MlirLocation location, const char *op, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-// What holds for every op (S1 to S4 in docs/errors.md); runs before the op's own verifier.
+// What holds for every op (S1 to S4, S6 and S7 in docs/errors.md); runs before the op's own verifier.
 MlirLogicalResult moeVerifyShared(MlirOperation op);
 
 enum { MOE_DYNAMIC = -1 };
@@ -106,6 +113,11 @@ MlirLogicalResult moeCheckDim(MlirOperation op, int index, intptr_t dim, int64_t
 MlirLogicalResult moeCheckSameDim(MlirOperation op, int index, intptr_t dim, int other, intptr_t otherDim);
 // Operands (entry, number within the entry) have equal dimensions from `dim` and `otherDim` on.
 MlirLogicalResult moeCheckTrailingDims(MlirOperation op, int index, intptr_t nth, intptr_t dim, int other, intptr_t otherNth, intptr_t otherDim);
+
+// The region of an op with an epilogue (lib/ir/epilogue.c); runs after what is in the region was verified.
+MlirLogicalResult moeVerifyEpilogue(MlirOperation op);
+bool moeHasEpilogue(MlirOperation op);
+bool moeOnlyReads(MlirOperation op);  // with all that is in its regions; false if that is not known
 
 //===--- all ops of the all-to-all ----------------------------------------------------------------===//
 

@@ -16,9 +16,9 @@
 
 //===--- results ----------------------------------------------------------------------------------===//
 
-// The buffer behind casts.
+// The buffer behind casts, of which unreachable code can have a circle.
 static MlirValue source(MlirValue buffer) {
-  while (mlirValueIsAOpResult(buffer) && moeIs(mlirOpResultGetOwner(buffer), "memref.cast"))
+  for (int casts = 0; casts < 1024 && mlirValueIsAOpResult(buffer) && moeIs(mlirOpResultGetOwner(buffer), "memref.cast"); ++casts)
     buffer = mlirOperationGetOperand(mlirOpResultGetOwner(buffer), 0);
   return buffer;
 }
@@ -61,7 +61,7 @@ static MlirLogicalResult placeAllocation(MlirOperation alloc, MlirValue context)
   MlirType type = mlirValueGetType(mlirOperationGetResult(alloc, 0));
   MlirValue operands[MOE_MAX_RANK + 1];
   intptr_t sizes = mlirOperationGetNumOperands(alloc);
-  if (moeElementBytes(mlirShapedTypeGetElementType(type)) == 0) return moeError(alloc, "intermediates must have elements of whole bytes");
+  if (moeElementBytes(mlirShapedTypeGetElementType(type)) == 0) return moeError(alloc, "intermediates must have elements of 1, 2, 4 or 8 bytes");
   if (sizes > MOE_MAX_RANK) return moeError(alloc, "has rank %ld, must be at most %d", (long)sizes, MOE_MAX_RANK);
   for (intptr_t i = 0; i < sizes; ++i) operands[i] = mlirOperationGetOperand(alloc, i);
   operands[sizes] = context;

@@ -21,7 +21,7 @@ typedef struct PassPlugin {
 MLIR_CAPI_EXPORTED DialectPlugin mlirGetDialectPluginInfo(void);
 MLIR_CAPI_EXPORTED PassPlugin mlirGetPassPluginInfo(void);
 
-static void registerDialects(void *registry) { mlirDialectHandleInsertDialect(mlirGetDialectHandle__moe__(), (MlirDialectRegistry){registry}); }
+static void registerDialects(void *registry) { moeMlirRegisterDialects((MlirDialectRegistry){registry}); }
 
 DialectPlugin mlirGetDialectPluginInfo(void) { return (DialectPlugin){PLUGIN_API_VERSION, "MoeMlir", MOE_VERSION, registerDialects}; }
 PassPlugin mlirGetPassPluginInfo(void) { return (PassPlugin){PLUGIN_API_VERSION, "MoeMlir", MOE_VERSION, moeMlirRegisterPasses}; }

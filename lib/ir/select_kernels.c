@@ -69,12 +69,27 @@ static bool addUnique(MlirAttribute *keys, intptr_t count, MlirAttribute key) {
   return true;
 }
 
-static void selectAll(MlirOperation module, const char *target) {
+// Iterations that have no order cannot call: ranks would have to agree on one.
+static MlirLogicalResult checkPlace(MlirOperation op) {
+  static const char *const unordered[] = {"linalg.", "scf.forall", "scf.parallel"};
+  for (MlirOperation parent = mlirOperationGetParentOperation(op); !mlirOperationIsNull(parent); parent = mlirOperationGetParentOperation(parent)) {
+    for (size_t i = 0; i < sizeof unordered / sizeof *unordered; ++i) {
+      if (!moeIs(parent, unordered[i])) continue;
+      MlirStringRef name = mlirIdentifierStr(mlirOperationGetName(parent));
+      return moeError(op, "is inside %.*s, whose iterations have no order: use it outside, or in scf.for", (int)name.length, name.data);
+    }
+  }
+  return MOE_OK;
+}
+
+static MlirLogicalResult selectAll(MlirOperation module, const char *target) {
   MlirContext mlir = mlirOperationGetContext(module);
   MoeOpList ours = MOE_FIND(module, "moe.", "ep.");
   MlirAttribute *keys = calloc((size_t)ours.count + 1, sizeof *keys);
   intptr_t count = 0;
-  for (intptr_t i = 0; i < ours.count; ++i) {
+  MlirLogicalResult result = MOE_OK;
+  for (intptr_t i = 0; i < ours.count && mlirLogicalResultIsSuccess(result); ++i) {
+    result = checkPlace(ours.ops[i]);
     if (!hasKernel(ours.ops[i])) continue;
     Key key;
     makeKey(&key, ours.ops[i], target);
@@ -85,6 +100,7 @@ static void selectAll(MlirOperation module, const char *target) {
   mlirOperationSetAttributeByName(module, STR(MOE_KERNELS), mlirArrayAttrGet(mlir, count, keys));
   mlirOperationSetAttributeByName(module, STR(MOE_TARGET), mlirStringAttrGet(mlir, STR(target)));
   free(keys), free(ours.ops);
+  return result;
 }
 
 static MlirLogicalResult run(MlirOperation module, const char *const *options) {
@@ -95,8 +111,7 @@ static MlirLogicalResult run(MlirOperation module, const char *const *options) {
     mlirEmitError(mlirOperationGetLocation(module), text);
     return MOE_FAIL;
   }
-  selectAll(module, target);
-  return MOE_OK;
+  return selectAll(module, target);
 }
 
 static const char *const options[] = {"target", "host", "What the graph will run on", NULL};

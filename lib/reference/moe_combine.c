@@ -98,7 +98,8 @@ static moert_status check_place(const combine_call *call) {
 }
 
 static moert_status check(combine_call *call) {
-  moert_status status = moert__workspace_open(call->context, call->params->ep_size, call->args->workspace, call->args->metainfo, &call->workspace);
+  moert_status status =
+      moert__workspace_open(call->context, "ep_size", call->params->ep_size, call->args->workspace, call->args->metainfo, &call->workspace);
   if (!status) status = check_round(call);
   if (!status) status = check_payload_shape(call);
   if (status) return status;
@@ -155,21 +156,15 @@ static void stage_grouped(const combine_call *call) {
 
 static moert_status exchange(combine_call *call) {
   moert_context *context = call->context;
-  moert_status status = moert__stop_point(context, "entry");
-  if (status) return status;
-  moert__workspace_announce(&call->workspace, hash_of(call));
-  status = moert__stop_point(context, "counts"); // those of the dispatch, which hold for its combine
-  if (status) return status;
-  status = moert__stop_point(context, "data");
+  moert_status status = moert__workspace_enter(&call->workspace, context, hash_of(call));
+  if (!status) status = moert__stop_point(context, "counts"); // those of the dispatch, which hold for its combine
+  if (!status) status = moert__stop_point(context, "data");
   if (status) return status;
   if (call->grouped)
     stage_grouped(call);
   else
     stage_rank_major(call);
-  status = moert__stop_point(context, "flag");
-  if (status) return status;
-  moert__workspace_signal(&call->workspace, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS);
-  return moert__workspace_await(&call->workspace, context, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS, "its data");
+  return moert__workspace_complete(&call->workspace, context, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS);
 }
 
 //===--- the sums ---------------------------------------------------------------------------------===//

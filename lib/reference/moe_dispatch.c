@@ -100,13 +100,6 @@ static moert_status check_pair(const dispatch_call *call, int64_t i) {
                      i, call->workspace.ranks, call->max_tokens);
 }
 
-// Peers write the regions before the combine area while this rank reads its inputs and writes its outputs.
-static moert_status check_apart(const dispatch_call *call, const moert_tensor *tensor, const char *name) {
-  if (!tensor || !moert__workspace_overlaps(&call->workspace, tensor, 0, call->workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA]))
-    return MOERT_OK;
-  return moert__fail(MOERT_ERROR_OVERLAP, "operand '%s' lies in the workspace, where this call receives", name);
-}
-
 // A destination may be the receive area of its payload, if the layout is that of the area.
 static moert_status check_recv_apart(const dispatch_call *call, int64_t i) {
   const moert_tensor *recv = &call->args->recv[i];
@@ -121,13 +114,14 @@ static moert_status check_recv_apart(const dispatch_call *call, int64_t i) {
 
 static moert_status check_places(const dispatch_call *call) {
   const moert_moe_dispatch_args *args = call->args;
-  moert_status status = check_apart(call, args->topk_ids, "topk_ids");
-  if (!status) status = check_apart(call, args->topk_weights, "topk_weights");
-  if (!status) status = check_apart(call, args->recv_counts, "recv_counts");
-  if (!status) status = check_apart(call, args->offsets, "offsets");
+  const moert__workspace *workspace = &call->workspace;
+  moert_status status = moert__workspace_check_apart(workspace, args->topk_ids, "topk_ids");
+  if (!status) status = moert__workspace_check_apart(workspace, args->topk_weights, "topk_weights");
+  if (!status) status = moert__workspace_check_apart(workspace, args->recv_counts, "recv_counts");
+  if (!status) status = moert__workspace_check_apart(workspace, args->offsets, "offsets");
   for (int64_t i = 0; i < args->num_payloads && !status; ++i) {
     char name[NAME_BYTES];
-    status = check_apart(call, &args->payloads[i], payload_name(name, i));
+    status = moert__workspace_check_apart(workspace, &args->payloads[i], payload_name(name, i));
     if (!status) status = check_recv_apart(call, i);
   }
   return status;
@@ -166,11 +160,11 @@ static moert_status check_payloads(dispatch_call *call) {
 static moert_status check(dispatch_call *call) {
   if (!call->args->combine_payload_offset) return moert__fail(MOERT_ERROR_NULL_POINTER, "result 'combine_payload_offset' is NULL");
   moert__workspace *workspace = &call->workspace;
-  moert_status status = moert__workspace_open(call->context, call->params->ep_size, call->args->workspace, call->args->metainfo, workspace);
-  if (status) return status;
-  if (workspace->state->dispatched)
-    return moert__fail(MOERT_ERROR_INVALID_STATE, "the dispatch before on this workspace waits for its combine: call moe.combine first");
   int64_t experts = call->params->n_experts;
+  moert_status status =
+      moert__workspace_open(call->context, "ep_size", call->params->ep_size, call->args->workspace, call->args->metainfo, workspace);
+  if (!status) status = moert__workspace_check_idle(workspace);
+  if (status) return status;
   call->local_experts =
       moert__first_expert(experts, workspace->ranks, workspace->rank + 1) - moert__first_expert(experts, workspace->ranks, workspace->rank);
   status = check_layout(call);
@@ -193,9 +187,8 @@ static uint32_t hash_of(const dispatch_call *call) {
   hash = moert__hash(hash, call->params->layout);
   hash = moert__hash(hash, call->args->num_payloads);
   for (int64_t i = 0; i < call->args->num_payloads; ++i) {
-    moert_dtype dtype = call->args->payloads[i].dtype;
     hash = moert__hash(hash, call->row_bytes[i]);
-    hash = moert__hash(hash, dtype.code | dtype.bits << 8 | (int64_t)dtype.lanes << 16);
+    hash = moert__hash_dtype(hash, call->args->payloads[i].dtype);
   }
   return hash;
 }
@@ -225,7 +218,6 @@ static void send_counts(const dispatch_call *call) {
     int32_t *received = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_RECV_COUNTERS);
     received[call->workspace.rank] = counts[peer];
   }
-  moert__workspace_signal(&call->workspace, MOERT_METAINFO_COUNT_FLAGS);
 }
 
 // The token's ids and weights, for the receiver to sort by and to combine with.
@@ -260,22 +252,17 @@ static void send_rows(const dispatch_call *call) {
 // Every rank knows that all do the same before any sends its rows.
 static moert_status exchange(dispatch_call *call) {
   moert_context *context = call->context;
-  moert_status status = moert__stop_point(context, "entry");
+  moert_status status = moert__workspace_enter(&call->workspace, context, hash_of(call));
   if (status) return status;
-  moert__workspace_announce(&call->workspace, hash_of(call));
   route(call);
   status = moert__stop_point(context, "counts");
   if (status) return status;
   send_counts(call);
-  status = moert__workspace_await(&call->workspace, context, MOERT_METAINFO_COUNT_FLAGS, "its counts");
-  if (status) return status;
-  status = moert__stop_point(context, "data");
+  status = moert__workspace_meet(&call->workspace, context, MOERT_METAINFO_COUNT_FLAGS, "its counts");
+  if (!status) status = moert__stop_point(context, "data");
   if (status) return status;
   send_rows(call);
-  status = moert__stop_point(context, "flag");
-  if (status) return status;
-  moert__workspace_signal(&call->workspace, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
-  return moert__workspace_await(&call->workspace, context, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, "its data");
+  return moert__workspace_complete(&call->workspace, context, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//

@@ -25,7 +25,7 @@ static moert_status compare_with_peers(char *const peers[], uint32_t hash, moert
 moert_status moert__host_moe_initialize(const moert_moe_initialize_params *params, const moert_moe_initialize_args *args, moert_context *context) {
   moert_comm *comm = moert_context_comm(context);
   int64_t ranks;
-  moert_status status = moert__workspace_ranks(context, params->ep_size, &ranks);
+  moert_status status = moert__workspace_ranks(context, "ep_size", params->ep_size, &ranks);
   if (status) return status;
   moert_workspace_info info = {params->max_num_tokens, params->dispatch_bytes_per_token, params->combine_bytes_per_token,
                                params->eplb_stats_num_experts, ranks};

@@ -1,7 +1,8 @@
 //===- numerics.h - arithmetic that host and device share to the bit ------------------------------===//
 //
 // Element types, exp, sigmoid, silu. Host C compiles this with -ffp-contract=off, nvcc with --fmad=false; every fused step
-// is an explicit fmaf, division is IEEE, and nothing comes from a math library but fmaf, which is exact everywhere.
+// is an explicit fmaf, division and square root are IEEE, and nothing comes from a math library but fmaf and sqrtf, which round correctly
+// everywhere.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_NUMERICS_H
@@ -99,6 +100,14 @@ MOERT__NUMERIC float moert__divide(float a, float b) {
   return __fdiv_rn(a, b); // whatever -prec-div says
 #else
   return a / b;
+#endif
+}
+
+MOERT__NUMERIC float moert__square_root(float a) {
+#if defined(__CUDA_ARCH__)
+  return __fsqrt_rn(a); // whatever -prec-sqrt says
+#else
+  return sqrtf(a);
 #endif
 }
 

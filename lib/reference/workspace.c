@@ -1,4 +1,4 @@
-//===- workspace.c - layout and protocol words of the all-to-all's workspace ----------------------===//
+//===- workspace.c - layout and protocol words of workspaces --------------------------------------===//
 
 #include "lib/reference/workspace.h"
 #include "lib/reference/checks.h"
@@ -13,11 +13,11 @@ void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, i
 
 //===--- opening ----------------------------------------------------------------------------------===//
 
-moert_status moert__workspace_ranks(moert_context *context, int64_t ep_size, int64_t *ranks) {
+moert_status moert__workspace_ranks(moert_context *context, const char *name, int64_t value, int64_t *ranks) {
   *ranks = moert_comm_size(moert_context_comm(context));
-  if (ep_size && ep_size != *ranks)
-    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'ep_size' is %" PRId64 ", must be 0 or %" PRId64 ", the ranks of the communicator",
-                       ep_size, *ranks);
+  if (value && value != *ranks)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter '%s' is %" PRId64 ", must be 0 or %" PRId64 ", the ranks of the communicator", name,
+                       value, *ranks);
   return MOERT_OK;
 }
 
@@ -50,11 +50,11 @@ static moert__workspace_state *find_state(const moert_tensor *workspace, const m
   return memcmp(offsets, layout.offsets, sizeof layout.offsets) ? NULL : state;
 }
 
-moert_status moert__workspace_open(moert_context *context, int64_t ep_size, const moert_tensor *workspace, const moert_tensor *metainfo,
-                                   moert__workspace *opened) {
+moert_status moert__workspace_open(moert_context *context, const char *name, int64_t value, const moert_tensor *workspace,
+                                   const moert_tensor *metainfo, moert__workspace *opened) {
   moert_comm *comm = moert_context_comm(context);
   int64_t ranks;
-  moert_status status = moert__workspace_ranks(context, ep_size, &ranks);
+  moert_status status = moert__workspace_ranks(context, name, value, &ranks);
   if (status) return status;
   status = moert__workspace_check(workspace, metainfo, 0);
   if (status) return status;
@@ -83,6 +83,8 @@ uint32_t moert__hash(uint32_t hash, int64_t value) {
   return hash;
 }
 
+uint32_t moert__hash_dtype(uint32_t hash, moert_dtype dtype) { return moert__hash(hash, dtype.code | dtype.bits << 8 | (int64_t)dtype.lanes << 16); }
+
 static uint32_t epoch_of(const moert__workspace *workspace) { return (uint32_t)workspace->announcement; }
 
 // The announcement of rank `from` in the slab of rank `at`. Two per rank: a peer may be an epoch ahead, but not two.
@@ -91,7 +93,7 @@ static _Atomic uint64_t *announcement_at(const moert__workspace *workspace, int3
   return words + (epoch_of(workspace) & 1) * (uint32_t)workspace->ranks + from;
 }
 
-void moert__workspace_announce(moert__workspace *workspace, uint32_t hash) {
+static void announce(moert__workspace *workspace, uint32_t hash) {
   uint32_t *epoch = moert__workspace_region(workspace, workspace->rank, MOERT_METAINFO_FLAG_VAL);
   ++*epoch;
   workspace->announcement = (uint64_t)hash << 32 | *epoch;
@@ -99,14 +101,14 @@ void moert__workspace_announce(moert__workspace *workspace, uint32_t hash) {
     atomic_store_explicit(announcement_at(workspace, peer, workspace->rank), workspace->announcement, memory_order_release);
 }
 
-void moert__workspace_signal(const moert__workspace *workspace, int field) {
+static void raise_flags(const moert__workspace *workspace, int field) {
   for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
     _Atomic uint32_t *flags = moert__workspace_region(workspace, peer, field);
     atomic_store_explicit(flags + workspace->rank, epoch_of(workspace), memory_order_release);
   }
 }
 
-moert_status moert__workspace_await(const moert__workspace *workspace, moert_context *context, int field, const char *what) {
+static moert_status await_flags(const moert__workspace *workspace, moert_context *context, int field, const char *what) {
   const _Atomic uint32_t *flags = moert__workspace_region(workspace, workspace->rank, field);
   int64_t deadline = moert__deadline_ns(context);
   for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
@@ -117,8 +119,29 @@ moert_status moert__workspace_await(const moert__workspace *workspace, moert_con
   return MOERT_OK;
 }
 
+moert_status moert__workspace_enter(moert__workspace *workspace, moert_context *context, uint32_t hash) {
+  moert_status status = moert__stop_point(context, "entry");
+  if (!status) announce(workspace, hash);
+  return status;
+}
+
+moert_status moert__workspace_meet(const moert__workspace *workspace, moert_context *context, int field, const char *what) {
+  raise_flags(workspace, field);
+  return await_flags(workspace, context, field, what);
+}
+
+moert_status moert__workspace_complete(const moert__workspace *workspace, moert_context *context, int field) {
+  moert_status status = moert__stop_point(context, "flag");
+  return status ? status : moert__workspace_meet(workspace, context, field, "its data");
+}
+
 bool moert__is_peer_error(moert_status status) {
   return status == MOERT_ERROR_PEER_TIMEOUT || status == MOERT_ERROR_PEER_MISMATCH || status == MOERT_ERROR_PEER_FAILED;
+}
+
+moert_status moert__workspace_check_idle(const moert__workspace *workspace) {
+  if (!workspace->state->dispatched) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_STATE, "the dispatch before on this workspace waits for its combine: call moe.combine first");
 }
 
 //===--- operands ---------------------------------------------------------------------------------===//
@@ -141,6 +164,11 @@ bool moert__workspace_overlaps(const moert__workspace *workspace, const moert_te
   uintptr_t slab = (uintptr_t)workspace->peers[workspace->rank], data = (uintptr_t)moert__data(tensor);
   uintptr_t bytes = tensor_bytes(tensor);
   return bytes && data < slab + (uintptr_t)end && slab + (uintptr_t)begin < data + bytes;
+}
+
+moert_status moert__workspace_check_apart(const moert__workspace *workspace, const moert_tensor *tensor, const char *name) {
+  if (!tensor || !moert__workspace_overlaps(workspace, tensor, 0, workspace->layout.offsets[MOERT_METAINFO_COMBINE_DATA])) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_OVERLAP, "operand '%s' lies in the workspace, where this call receives", name);
 }
 
 void moert__workspace_poison(const moert__workspace *workspace, const moert_tensor *output) {

@@ -1,12 +1,13 @@
-//===- workspace.h - layout and protocol words of the all-to-all's workspace ----------------------===//
+//===- workspace.h - layout and protocol words of workspaces --------------------------------------===//
 //
-// Every rank has a slab of one layout in symmetric memory; metainfo holds the offsets of its regions (docs/abi.md). Each dispatch and each combine is
-// one epoch. A rank first announces to all what it is about to do, then writes to its peers' slabs, and raises a flag there: a word that only this
-// rank writes, set to the epoch, with release order. A peer that has seen the flag may read everything that was written before it.
+// Every rank has a slab of one layout in symmetric memory; metainfo holds the offsets of its regions (docs/abi.md). Each dispatch, combine and
+// all-reduce is one epoch. A rank first announces to all what it is about to do, then writes to its peers' slabs, and raises a flag there: a word
+// that only this rank writes, set to the epoch, with release order. A peer that has seen the flag may read everything that was written before it.
 //
 // Why no word is overwritten before all have read it: a rank ends an epoch only when every peer's flag of that epoch has arrived, so that no
 // rank is more than one epoch ahead. Rows that a dispatch sends are read until the receiver's combine flag, and rows that a combine offers until
-// the reader announces its next dispatch. Areas are laid out for the largest token count, so none moves when a call uses less of it.
+// the reader announces its next dispatch. Rows of an all-reduce are read in its epoch, and every rank waits until all have begun an epoch before it
+// sends rows. Areas are laid out for the largest token count, so none moves when a call uses less of it.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_REFERENCE_WORKSPACE_H
@@ -40,30 +41,36 @@ typedef struct moert__workspace {
 // A region of the slab of `rank`.
 void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, int field);
 
-// The number of ranks, if the parameter `ep_size` agrees with the context.
-moert_status moert__workspace_ranks(moert_context *context, int64_t ep_size, int64_t *ranks);
+// The number of ranks, if the parameter `name` agrees with the context.
+moert_status moert__workspace_ranks(moert_context *context, const char *name, int64_t value, int64_t *ranks);
 // That metainfo has its length, and the slab its alignment and at least `bytes`.
 moert_status moert__workspace_check(const moert_tensor *workspace, const moert_tensor *metainfo, int64_t bytes);
 // Mark a cleared slab as initialised.
 void moert__workspace_seal(char *slab, const moert_workspace_info *info, const moert_workspace_layout *layout);
-// Check workspace and metainfo against each other and against the context.
-moert_status moert__workspace_open(moert_context *context, int64_t ep_size, const moert_tensor *workspace, const moert_tensor *metainfo,
-                                   moert__workspace *opened);
+// Check workspace and metainfo against each other and against the context, which the parameter `name` has to agree with.
+moert_status moert__workspace_open(moert_context *context, const char *name, int64_t value, const moert_tensor *workspace,
+                                   const moert_tensor *metainfo, moert__workspace *opened);
 
 // FNV-1a over what ranks must agree on; start from MOERT__HASH_INIT.
 #define MOERT__HASH_INIT UINT32_C(2166136261)
-enum { MOERT__HASH_DISPATCH = 1, MOERT__HASH_COMBINE = 2 }; // the first value
+enum { MOERT__HASH_DISPATCH = 1, MOERT__HASH_COMBINE = 2, MOERT__HASH_ALLREDUCE_FUSION = 3 }; // the first value
 uint32_t moert__hash(uint32_t hash, int64_t value);
+uint32_t moert__hash_dtype(uint32_t hash, moert_dtype dtype);
 
-// Begin the next epoch: say to all ranks what this one does.
-void moert__workspace_announce(moert__workspace *workspace, uint32_t hash);
-// Raise this rank's flag in the region `field` of every slab.
-void moert__workspace_signal(const moert__workspace *workspace, int field);
-// Wait for every rank's flag in the region `field` of the own slab, and make sure that all ranks do the same.
-moert_status moert__workspace_await(const moert__workspace *workspace, moert_context *context, int field, const char *what);
+// An exchange begins: at the stop point "entry", begin the next epoch, and say to all ranks what this one does.
+moert_status moert__workspace_enter(moert__workspace *workspace, moert_context *context, uint32_t hash);
+// Raise this rank's flag in the region `field` of every slab, wait for all others' (`what` they stand for), and make sure that all ranks do the same.
+moert_status moert__workspace_meet(const moert__workspace *workspace, moert_context *context, int field, const char *what);
+// It ends: at the stop point "flag", meet for the data.
+moert_status moert__workspace_complete(const moert__workspace *workspace, moert_context *context, int field);
 // Whether an exchange ended because of another rank: then outputs are poisoned.
 bool moert__is_peer_error(moert_status status);
 
+// That no dispatch still needs its receive areas.
+moert_status moert__workspace_check_idle(const moert__workspace *workspace);
+// That a tensor, if there is one, does not lie in the slab before the combine area: peers write there while this rank reads its inputs and writes
+// its outputs.
+moert_status moert__workspace_check_apart(const moert__workspace *workspace, const moert_tensor *tensor, const char *name);
 // Whether a tensor and bytes [begin, end) of this rank's slab share memory.
 bool moert__workspace_overlaps(const moert__workspace *workspace, const moert_tensor *tensor, int64_t begin, int64_t end);
 // What an output holds after a failed wait: NaN in every floating-point format, -1 in integers. An output inside the workspace is left to the peers,

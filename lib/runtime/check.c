@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 moert_status moert__fail_subject(moert_status status, const moert__subject *subject, const char *format, ...) {
   char text[1024];
@@ -45,8 +46,8 @@ static void append_dtype_set(moert__text *text, int dtypes) {
   static const struct {
     int bit;
     const char *name;
-  } names[] = {{MOERT__DTYPE_BF16, "bf16"}, {MOERT__DTYPE_F16, "f16"}, {MOERT__DTYPE_F32, "f32"}, {MOERT__DTYPE_F64, "f64"},  {MOERT__DTYPE_I8, "i8"},
-               {MOERT__DTYPE_I16, "i16"},   {MOERT__DTYPE_I32, "i32"}, {MOERT__DTYPE_I64, "i64"}, {MOERT__DTYPE_UI32, "ui32"}};
+  } names[] = {{MOERT__DTYPE_BF16, "bf16"}, {MOERT__DTYPE_F16, "f16"}, {MOERT__DTYPE_F32, "f32"}, {MOERT__DTYPE_F64, "f64"},   {MOERT__DTYPE_I8, "i8"},
+               {MOERT__DTYPE_I16, "i16"},   {MOERT__DTYPE_I32, "i32"}, {MOERT__DTYPE_I64, "i64"}, {MOERT__DTYPE_UI32, "ui32"}, {MOERT__DTYPE_UI64, "ui64"}};
   const char *separator = "";
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (!(dtypes & names[i].bit)) continue;
@@ -103,6 +104,15 @@ static moert_status check_bytes(const moert__subject *subject, const moert_tenso
   return moert__fail_subject(MOERT_ERROR_INVALID_SHAPE, subject, ": shape %s has more bytes than 64 bits can count", text.data);
 }
 
+static moert_status check_end(const moert__subject *subject, const moert_tensor *tensor) {
+  uintptr_t begin, end;
+  if (!__builtin_add_overflow((uintptr_t)tensor->data, tensor->byte_offset, &begin) &&
+      !__builtin_add_overflow(begin, (uintptr_t)moert__row_bytes(tensor, 0), &end))
+    return MOERT_OK;
+  return moert__fail_subject(MOERT_ERROR_INVALID_MEMORY, subject, ": byte_offset %" PRIu64 " leads beyond the end of the address space",
+                             tensor->byte_offset);
+}
+
 static moert_status check_alignment(const moert__subject *subject, const moert_tensor *tensor) {
   uintptr_t alignment = tensor->dtype.bits / 8u;
   uintptr_t excess = (uintptr_t)moert__data(tensor) % alignment;
@@ -120,6 +130,7 @@ moert_status moert__check_memory(const moert__subject *subject, const moert_tens
   if (status || elements == 0) return status;
   if (!tensor->data)
     return moert__fail_subject(MOERT_ERROR_NULL_POINTER, subject, ": data is NULL, but the tensor has %" PRId64 " elements", elements);
+  if ((status = check_end(subject, tensor))) return status;
   if ((status = check_alignment(subject, tensor))) return status;
   if ((status = check_contiguous(subject, tensor))) return status;
   if (memory != MOERT_MEMORY_SYMMETRIC) return MOERT_OK;
@@ -136,12 +147,16 @@ moert_status moert__check_memory(const moert__subject *subject, const moert_tens
 moert__extent moert__extent_of(const moert__subject *subject, const moert_tensor *tensor, bool written, moert_memory memory) {
   uintptr_t begin = (uintptr_t)moert__data(tensor);
   uintptr_t bytes = moert__elements(tensor) ? (uintptr_t)moert__row_bytes(tensor, 0) : 0;
-  return (moert__extent){*subject, begin, begin + bytes, written, memory == MOERT_MEMORY_SYMMETRIC};
+  return (moert__extent){*subject, begin, begin + bytes, written, memory == MOERT_MEMORY_SYMMETRIC, NULL};
 }
 
 static bool overlap(const moert__extent *a, const moert__extent *b) {
   bool apart = a->end <= b->begin || b->end <= a->begin || a->begin == a->end || b->begin == b->end;
   return !apart && !a->shared && !b->shared;
+}
+
+static bool replaces(const moert__extent *written, const moert__extent *other) {
+  return written->in_place && !strcmp(written->in_place, other->subject.name) && written->begin == other->begin && written->end == other->end;
 }
 
 static moert_status fail_overlap(const moert__extent *written, const moert__extent *other) {
@@ -156,7 +171,7 @@ moert_status moert__check_overlap(const moert__extent *extents, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     if (!extents[i].written) continue;
     for (int64_t j = 0; j < count; ++j)
-      if (j != i && overlap(&extents[i], &extents[j])) return fail_overlap(&extents[i], &extents[j]);
+      if (j != i && overlap(&extents[i], &extents[j]) && !replaces(&extents[i], &extents[j])) return fail_overlap(&extents[i], &extents[j]);
   }
   return MOERT_OK;
 }

@@ -115,8 +115,9 @@ static moert_status check_static_sizes(const moert_argument_info *info, const mo
 static moert_status check_value(const moert_argument_info *info, const moert_tensor *tensor) {
   moert__subject subject = subject_of(info);
   if (!tensor->data) return moert__fail_subject(MOERT_ERROR_NULL_POINTER, &subject, ": data is NULL, must point to the number");
-  if (!moert__dtype_bytes(tensor->dtype)) return MOERT_OK;
-  return moert__check_memory(&subject, tensor, MOERT_MEMORY_HOST, NULL);
+  moert_tensor whole = *tensor;
+  if (!moert__dtype_bytes(tensor->dtype)) whole.dtype = (moert_dtype){MOERT_CODE_UINT, 8, 1};
+  return moert__check_memory(&subject, &whole, MOERT_MEMORY_HOST, NULL);
 }
 
 static moert_status check_argument(const moert_argument_info *info, const moert_tensor *tensor, moert_comm *comm) {

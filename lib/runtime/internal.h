@@ -36,7 +36,8 @@ enum { // sets of element types, in descriptors
   MOERT__DTYPE_I16 = 1 << 5,
   MOERT__DTYPE_I32 = 1 << 6,
   MOERT__DTYPE_I64 = 1 << 7,
-  MOERT__DTYPE_UI32 = 1 << 8
+  MOERT__DTYPE_UI32 = 1 << 8,
+  MOERT__DTYPE_UI64 = 1 << 9
 };
 
 bool moert__dtype_equal(moert_dtype a, moert_dtype b);
@@ -60,6 +61,7 @@ typedef struct moert__operand {
   int rank;      // -1: any from 1
   moert_memory memory;
   int flags;
+  const char *in_place; // of a destination: the input whose very memory it may be, or NULL
 } moert__operand;
 
 typedef enum moert__parameter_kind {

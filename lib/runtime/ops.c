@@ -50,7 +50,9 @@ static moert_status check_tensor(const moert__operand *operand, int64_t index, c
   if (!status) status = moert__check_memory(&subject, tensor, operand->memory, comm);
   if (status) return status;
   if (seen->count == MAX_TENSORS) return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "more than %d tensors", MAX_TENSORS);
-  seen->at[seen->count++] = moert__extent_of(&subject, tensor, operand->flags & MOERT__DESTINATION, operand->memory);
+  moert__extent *extent = &seen->at[seen->count++];
+  *extent = moert__extent_of(&subject, tensor, operand->flags & MOERT__DESTINATION, operand->memory);
+  extent->in_place = operand->in_place;
   return MOERT_OK;
 }
 

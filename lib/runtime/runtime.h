@@ -52,10 +52,11 @@ typedef struct moert__extent {
   moert__subject subject;
   uintptr_t begin, end;
   bool written;
-  bool shared; // symmetric memory, which other tensors may be views of
+  bool shared;          // symmetric memory, which other tensors may be views of
+  const char *in_place; // the tensor whose very memory this one may be, or NULL
 } moert__extent;
 moert__extent moert__extent_of(const moert__subject *subject, const moert_tensor *tensor, bool written, moert_memory memory);
-// What is written overlaps nothing else.
+// What is written overlaps nothing else, but for the tensor that it may replace.
 moert_status moert__check_overlap(const moert__extent *extents, int64_t count);
 
 #endif

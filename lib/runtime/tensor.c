@@ -18,7 +18,7 @@ static const struct {
     {{MOERT_CODE_UINT, 32, 1}, MOERT__DTYPE_UI32, "ui32"},
     {{MOERT_CODE_UINT, 8, 1}, 0, "ui8"},
     {{MOERT_CODE_UINT, 16, 1}, 0, "ui16"},
-    {{MOERT_CODE_UINT, 64, 1}, 0, "ui64"},
+    {{MOERT_CODE_UINT, 64, 1}, MOERT__DTYPE_UI64, "ui64"},
     {{MOERT_CODE_BOOL, 8, 1}, 0, "bool"},
     {{MOERT_CODE_F8E4M3FN, 8, 1}, 0, "f8E4M3FN"},
     {{MOERT_CODE_F8E5M2, 8, 1}, 0, "f8E5M2"},
@@ -78,4 +78,5 @@ int64_t moert__row_bytes(const moert_tensor *tensor, int32_t leading) {
   return bytes;
 }
 
-void *moert__data(const moert_tensor *tensor) { return tensor->data ? (unsigned char *)tensor->data + tensor->byte_offset : NULL; }
+// By integers: of a tensor that is not checked yet, or has no elements, the sum need not be an address.
+void *moert__data(const moert_tensor *tensor) { return tensor->data ? (void *)((uintptr_t)tensor->data + tensor->byte_offset) : NULL; }

@@ -7,7 +7,9 @@ static MlirType bufferType(MlirOperation op) { return mlirValueGetType(mlirOpera
 
 MlirLogicalResult moe_allocate_verify(MlirOperation op) {
   MOE_TRY(moeCheckExtents(op, MOE_ALLOCATE_SIZES, bufferType(op)));  // C1
-  return moeCheckContiguousBuffer(op, bufferType(op));               // C2
+  MOE_TRY(moeCheckContiguousBuffer(op, bufferType(op)));             // C2
+  if (moeElementBytes(mlirShapedTypeGetElementType(bufferType(op))) == 0) return moeError(op, "the elements of the result must be whole bytes");  // C3
+  return MOE_OK;
 }
 
 MlirLogicalResult moe_allocate_lower(MlirOperation op, MoeLowering *lowering) {

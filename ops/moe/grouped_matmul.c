@@ -29,7 +29,7 @@ MlirLogicalResult moe_grouped_matmul_verify(MlirOperation op) {
   MOE_TRY(moeCheckSameDim(op, MOE_GROUPED_MATMUL_WEIGHTS, 2, MOE_GROUPED_MATMUL_ROWS, 1));
   if (!mlirTypeEqual(moeElementType(rows), moeElementType(weights))) return moeError(op, "'rows' and 'weights' must have the same element type");
   if (groups != MOE_DYNAMIC)  // C3
-    MOE_TRY(moeCheckDim(op, MOE_GROUPED_MATMUL_OFFSETS, 0, groups + 1, "the number of groups + 1"));
+    MOE_TRY(moeCheckDim(op, MOE_GROUPED_MATMUL_OFFSETS, 0, groups < INT64_MAX ? groups + 1 : groups, "the number of groups + 1"));
   MOE_TRY(moeCheckDim(op, MOE_GROUPED_MATMUL_OUT, 1, columns, isSwiglu(op) ? "N / 2 (swiglu)" : "N"));  // C4
   MOE_TRY(moeCheckSameDim(op, MOE_GROUPED_MATMUL_OUT, 0, gathered ? MOE_GROUPED_MATMUL_ROW_IDS : MOE_GROUPED_MATMUL_ROWS, 0));
   if (!mlirValueIsNull(moeOperand(op, MOE_GROUPED_MATMUL_BIAS))) {  // C5

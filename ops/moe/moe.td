@@ -9,40 +9,9 @@
 #ifndef MOE_OPS
 #define MOE_OPS
 
-include "lib/ir/base.td"
-include "mlir/IR/AttrTypeBase.td"
+include "ops/moe/dialect.td"
 include "mlir/IR/EnumAttr.td"
 include "mlir/Interfaces/ViewLikeInterface.td"
-
-def Moe_Dialect : Dialect {
-  let name = "moe";
-  let cppNamespace = "::moe";
-  let summary = "Mixture-of-experts layers over several ranks";
-  let description = [{
-    Ops in destination-passing style on tensors or memrefs; the last operand of each is a `!moe.context`.
-    What changes per deployment is an attribute, what changes per call an operand.
-  }];
-  let useDefaultTypePrinterParser = 1;
-  let useDefaultAttributePrinterParser = 1;
-}
-
-//===--- types and memory spaces ------------------------------------------------------------------===//
-
-def Moe_ContextType : TypeDef<Moe_Dialect, "Context"> {
-  let mnemonic = "context";
-  let summary = "The communicator, device, stream, deadline and arena of a call";
-  let description = "A `moert_context *` of the caller. It lowers to `!llvm.ptr`.";
-}
-def Moe_Context : Type<Moe_ContextType.predicate, Moe_ContextType.summary, Moe_ContextType.cppType>,
-                  BuildableType<"$_builder.getType<::moe::ContextType>()"> {
-  string memory = "context";
-}
-
-def Moe_HostAttr : AttrDef<Moe_Dialect, "Host"> {
-  let mnemonic = "host";
-  let summary = "The memory space of buffers that host code reads and writes";
-  let description = "A memref without a memory space lies on the device of the context.";
-}
 
 //===--- routing ----------------------------------------------------------------------------------===//
 
@@ -302,6 +271,116 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
   }];
 }
 
+def Moe_SanitizeExpertIdsOp : Moe_DestinationOp<Moe_Dialect, "sanitize_expert_ids", "moe_sanitize_expert_ids", [DestinationStyleOpInterface]> {
+  let summary = "Mark the rows of received expert ids that no rank has sent";
+  let description = [{
+    After a `moe.dispatch` of layout "rank_major" whose payloads have the expert ids among them: `expert_ids` is what was received of them. All entries
+    of the rows [s, j] with j >= RECV_COUNTERS[s] of this rank become `invalid_expert_id`. Rows below the counts keep their contents, ids of other
+    ranks' experts included.
+
+    `expert_ids` may be the view of its receive area in the workspace. The op is local, but reads what the dispatch has written: it stands between a
+    dispatch and its combine (a run-time error otherwise), for behind the combine a peer's next dispatch may already be writing the counts. R is
+    that of the dispatch, checked at run time.
+
+    Canonicalisation: an op on no elements, and one on the result of another with the same parameters, with no write in between, give way to their
+    operand.
+
+    Constraints:
+    - C1: `expert_ids` is [ep_size, R, K].
+    - C2: `metainfo` has 16 elements.
+  }];
+  let arguments = (ins
+      Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_I32x3:$expert_ids, Moe_Context:$device_context,
+      DefaultValuedAttr<Moe_Int<-2147483648, 2147483647>, "-1">:$invalid_expert_id,
+      DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["expert_ids"];
+  let kept = ["expert_ids"];
+  let observed = ["workspace", "metainfo"];
+  let idempotent = 1;
+  let assemblyFormat = [{
+    `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
+    `outs` `(` $expert_ids `:` type($expert_ids) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
+//===--- all-reduce -------------------------------------------------------------------------------===//
+
+def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "moe_allreduce_fusion", [DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+  let summary = "Reduce expert outputs, all-reduce, add the residual, normalise";
+  let description = [{
+    With x = `moe_reduction_active_experts_token_input`, s = `moe_reduction_scale_input`, A = `moe_reduction_device_num_experts` (absent: the size of
+    dimension 0 of x), for each token t and column h:
+
+    - this rank's part: the sum over e < A of `x[e, t, h] * s[e, t]`, plus `moe_reduction_token_input[t, h]`
+    - `moe_allreduce_out` = y: the sum of the parts of all ranks
+    - `residual_out` = z = y + `residual_in`
+    - `norm_out` = z * (1 / sqrt(mean(z * z) + rms_eps)) * (weight_bias + `rms_gamma`); the mean is over the columns of a token
+
+    Each destination is optional; one at least must be there. A may be smaller than dimension 0 of x, and another at every call and on every rank;
+    what lies behind is not read. 0 experts are legal, and so are 0 tokens. `residual_out` may be the memory of `residual_in`.
+
+    Rounding. RN rounds to the element type of the tensors, to nearest even; all else is f32, without contraction but for fma. Experts and ranks are
+    added in ascending order. NaN and infinities survive.
+    - By default (`backend = "trtllm"`) as TensorRT-LLM does it: part = +0, then `RN(part + RN(x * s))` for each expert, then
+      `RN(part + token_input)`; y is the part of rank 0, then `RN(y + part)` for each further rank.
+    - `fp32_acc = true`: part = +0, then `fma(x, s, part)` for each expert, then `part + token_input`; the parts travel as f32 and are added in f32;
+      y is rounded once, at the end.
+    - A sum y of -0.0 leaves as +0.0.
+    - z = `RN(y + residual_in)`, from the rounded y. norm = `RN((z * inv) * (weight_bias + rms_gamma))` from the rounded z, with
+      `inv = 1 / sqrt(sum / hidden_size + rms_eps)`, where division and square root are IEEE's.
+    - The sum of squares is a tree that hidden_size alone decides. 8 consecutive columns: `fma(z, z, sum)` in ascending order, from +0. 32 consecutive
+      such sums (256 columns; +0 where there is none) by halves: sum i takes sum i + 16, for all i < 16, then i + 8, i + 4, i + 2, i + 1. 32 consecutive
+      of these (8192 columns): likewise. Then a left fold, from +0.
+
+    So all ranks get the same bits of y, in every run; of z and norm too, if they have the same residual and gamma.
+
+    The parts travel through the receive area of a workspace that `moe.initialize` has laid out; it may be that of an all-to-all, but not between a
+    dispatch and its combine. T is at most its `max_num_tokens`, and `hidden_size` times the size of an element (4 bytes with `fp32_acc`) at most its
+    `dispatch_bytes_per_token`: checked at run time. `launch_with_pdl` lets a kernel start before the one in front of it has ended; results are the same.
+
+    Collective: every rank of the context must call it, with the same number of tokens, element type and static parameters. `world_size` 0 takes
+    the number of ranks from the context; any other value must equal it.
+
+    Constraints:
+    - C1: `residual_in` is [T, hidden_size], with `hidden_size` a multiple of 8.
+    - C2: `rms_gamma` is [hidden_size].
+    - C3: `moe_reduction_active_experts_token_input` is [experts, T, hidden_size], `moe_reduction_scale_input` [experts, T].
+    - C4: `moe_reduction_device_num_experts`, if present, is [1].
+    - C5: `moe_reduction_token_input` and the destinations are [T, hidden_size]; there is at least one destination.
+    - C6: all tensors but `moe_reduction_scale_input` and the number of experts have the element type of `residual_in`.
+    - C7: `rms_eps` >= 0.
+    - C8: `metainfo` has 16 elements.
+  }];
+  let arguments = (ins
+      Moe_Float2:$residual_in, Moe_Float1:$rms_gamma,
+      Moe_Float3:$moe_reduction_active_experts_token_input, Moe_Float2:$moe_reduction_scale_input, Optional<Moe_I32x1>:$moe_reduction_device_num_experts,
+      Moe_Float2:$moe_reduction_token_input,
+      Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo,
+      Optional<Moe_Float2>:$moe_allreduce_out, Optional<Moe_Float2>:$residual_out, Optional<Moe_Float2>:$norm_out, Moe_Context:$device_context,
+      Moe_Int<8, 1073741824>:$hidden_size, Moe_Float:$rms_eps,
+      DefaultValuedAttr<Moe_Float, "0.0">:$weight_bias,
+      DefaultValuedAttr<BoolAttr, "false">:$fp32_acc,
+      DefaultValuedAttr<Moe_OneOf<["trtllm"]>, "\"trtllm\"">:$backend,
+      DefaultValuedAttr<BoolAttr, "false">:$launch_with_pdl,
+      DefaultValuedAttr<Moe_Int<0, 64>, "0">:$world_size);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["moe_allreduce_out", "residual_out", "norm_out"];
+  let inPlace = ["residual_out=residual_in"];
+  let observed = ["metainfo"];
+  let fabric = 1;
+  let assemblyFormat = [{
+    `residual_in` `(` $residual_in `:` type($residual_in) `)` `rms_gamma` `(` $rms_gamma `:` type($rms_gamma) `)`
+    `active_experts` `(` $moe_reduction_active_experts_token_input `,` $moe_reduction_scale_input `:`
+    type($moe_reduction_active_experts_token_input) `,` type($moe_reduction_scale_input) `)`
+    (`device_num_experts` `(` $moe_reduction_device_num_experts^ `:` type($moe_reduction_device_num_experts) `)`)?
+    `token_input` `(` $moe_reduction_token_input `:` type($moe_reduction_token_input) `)`
+    `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
+    (`allreduce_out` `(` $moe_allreduce_out^ `:` type($moe_allreduce_out) `)`)? (`residual_out` `(` $residual_out^ `:` type($residual_out) `)`)?
+    (`norm_out` `(` $norm_out^ `:` type($norm_out) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
 //===--- made by passes ---------------------------------------------------------------------------===//
 
 def Moe_AllocateOp : Moe_Op<Moe_Dialect, "allocate", "moe_allocate"> {
@@ -313,6 +392,7 @@ def Moe_AllocateOp : Moe_Op<Moe_Dialect, "allocate", "moe_allocate"> {
     Constraints:
     - C1: as many `sizes` as the result has dynamic dimensions.
     - C2: the result is a contiguous memref in device memory.
+    - C3: its elements are whole bytes.
   }];
   let arguments = (ins Variadic<Index>:$sizes, Moe_Context:$device_context);
   let results = (outs AnyMemRef:$buffer);

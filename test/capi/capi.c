@@ -5,59 +5,11 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
-#include "moe-mlir-c/MoeMlir.h"
-#include <mlir-c/BuiltinAttributes.h>
-#include <mlir-c/BuiltinTypes.h>
-#include <mlir-c/Diagnostics.h>
+#include "support.h"
 #include <mlir-c/Pass.h>
 #include <mlir-c/RegisterEverything.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define STR mlirStringRefCreateFromCString
-
-typedef struct Text {
-  char data[1 << 18];
-  size_t used;
-} Text;
-
-static void append(MlirStringRef piece, void *data) {
-  Text *text = data;
-  size_t room = sizeof text->data - 1 - text->used, count = piece.length < room ? piece.length : room;
-  memcpy(text->data + text->used, piece.data, count);
-  text->data[text->used += count] = 0;
-}
-
-static MlirLogicalResult keepDiagnostic(MlirDiagnostic diagnostic, void *data) {
-  mlirDiagnosticPrint(diagnostic, append, data);
-  append(STR("\n"), data);
-  return mlirLogicalResultSuccess();
-}
-
-static Text diagnostics;
-
-static int setUp(void **state) {
-  MlirDialectRegistry registry = mlirDialectRegistryCreate();
-  MlirContext *context = malloc(sizeof *context);
-  mlirRegisterAllDialects(registry);
-  mlirDialectHandleInsertDialect(mlirGetDialectHandle__moe__(), registry);
-  *context = mlirContextCreateWithRegistry(registry, true);
-  mlirDialectRegistryDestroy(registry);
-  diagnostics.used = 0;
-  mlirContextAttachDiagnosticHandler(*context, keepDiagnostic, &diagnostics, NULL);
-  *state = context;
-  return 0;
-}
-
-static int tearDown(void **state) {
-  mlirContextDestroy(*(MlirContext *)*state);
-  free(*state);
-  return 0;
-}
 
 static const char route[] =
     "func.func @f(%l: tensor<?x8xf32>, %i: tensor<?x2xi32>, %w: tensor<?x2xf32>, %c: !moe.context) -> (tensor<?x2xi32>, tensor<?x2xf32>) {\n"
@@ -75,7 +27,7 @@ static MlirModule parse(MlirContext context, char experts) {
 }
 
 static void typesAndAttributes(void **state) {
-  MlirContext context = *(MlirContext *)*state;
+  MlirContext context = contextOf(state);
   MlirType type = moeMlirContextTypeGet(context);
   assert_true(moeMlirTypeIsAContext(type));
   assert_false(moeMlirTypeIsAContext(mlirIndexTypeGet(context)));
@@ -87,7 +39,7 @@ static void typesAndAttributes(void **state) {
 }
 
 static void compilesGraph(void **state) {
-  MlirContext context = *(MlirContext *)*state;
+  MlirContext context = contextOf(state);
   MlirModule module = parse(context, '8');
   assert_false(mlirModuleIsNull(module));
   MlirPassManager manager = mlirPassManagerCreate(context);
@@ -105,7 +57,7 @@ static void compilesGraph(void **state) {
 }
 
 static void reportsInvalidGraph(void **state) {
-  MlirModule module = parse(*(MlirContext *)*state, '9');
+  MlirModule module = parse(contextOf(state), '9');
   assert_true(mlirModuleIsNull(module));
   assert_non_null(strstr(diagnostics.data, "'moe.route' op operand 'logits' has size 8 in dimension 1, but n_experts is 9"));
 }

@@ -1,4 +1,4 @@
-#===- all_to_all.py - moe.dispatch and moe.combine against all_to_all_model.py --------------------===#
+#===- all_to_all.py - moe.dispatch, sanitize_expert_ids, combine against all_to_all_model.py ------===#
 #
 # Bits are compared, those of sums too. Every round poisons its outputs and checks what must have been kept.
 #
@@ -325,6 +325,37 @@ def test_layout():
         assert len(workspace.slab) == area + align(ranks * 5 * 7)
 
     run_ranks(3, rank_main)
+
+
+def sanitize(workspace, inputs, ids, **parameters):
+    """Sanitise the ids, and check every one of them."""
+    rank = workspace.rank
+    want = ids.copy()
+    for source in range(rank.size):
+        want[source, len(inputs.routing.sent[source][rank.rank]):] = parameters.get('invalid_expert_id', -1)
+    rank.op('moe.sanitize_expert_ids', expert_ids=ids, **parameters, **workspace.operands())
+    assert np.array_equal(ids, want), (rank.rank, ids, want)
+
+
+def test_sanitize():
+    """Rows beyond the counts, of any width, in memory of their own and in the receive area; as often as one likes."""
+    for tokens, ids in itertools.product(((5, 0, 7, 3), (1,), (0, 0, 0), (9, 9)), ('random', 'one_expert', 'invalid')):
+        rnd = Round(tokens, 9, 3, (HIDDEN, Payload((3,), 'i32')), (24,), max_tokens=9, ids=ids, in_place=True)
+        inputs = Inputs(rnd, 12)
+
+        def rank_main(rank):
+            rng = np.random.default_rng(rank.rank)
+            workspace = Workspace(rank, 11, *rnd.sizes()[1:])
+            for _ in range(3):
+                offset = dispatch(workspace, inputs)
+                for width, invalid in ((1, -1), (3, 9), (22, -2**31), (5, 2**31 - 1), (0, 0)):
+                    sanitize(workspace, inputs, rng.integers(-2**31, 2**31, (rank.size, 9, width)).astype(np.int32), invalid_expert_id=invalid)
+                received = workspace.receive_view(rnd, 1)
+                sanitize(workspace, inputs, received, ep_size=rank.size)
+                sanitize(workspace, inputs, received)
+                combine(workspace, inputs, offset)
+
+        run_ranks(len(tokens), rank_main, timeout_ms=20000)
 
 
 def test_initialize_again():

@@ -1,4 +1,4 @@
-//===- all_to_all.c - moe.initialize, dispatch, combine: what they refuse, and what they do without a peer ===//
+//===- all_to_all.c - moe.initialize, dispatch, sanitize_expert_ids, combine: what they refuse, and what they do without a peer ===//
 
 #include "support.h"
 #include <moert/ops.h>
@@ -346,6 +346,51 @@ static void dispatch_refuses_overlap(void **state) {
   dispatch_refuses(l->weights.data = slab, MOERT_ERROR_OVERLAP, "operand 'topk_weights' lies in the workspace, where this call receives");
   dispatch_refuses(l->offsets.data = slab, MOERT_ERROR_OVERLAP, "operand 'offsets' lies in the workspace, where this call receives");
   assert_ok(dispatch(l));
+}
+
+// All of a payload's ids, as the layer's dispatch receives them.
+static moert_status sanitize(layer *l, int32_t ids[MAX_TOKENS][TOP_K], int64_t *shape, const moert_moe_sanitize_expert_ids_params *params) {
+  moert_tensor tensor = {ids, {MOERT_DEVICE_CPU, 0}, 3, I32, shape, NULL, 0};
+  moert_moe_sanitize_expert_ids_args args = {sizeof args, &l->workspace, &l->metainfo, &tensor};
+  return moert_moe_sanitize_expert_ids(params, &args, NULL, l->context);
+}
+
+static void sanitize_refuses_rounds_and_ids(void **state) {
+  layer *l = &((alone *)*state)->l;
+  int32_t ids[MAX_TOKENS][TOP_K];
+  int64_t shape[3] = {1, MAX_TOKENS, TOP_K};
+  moert_moe_sanitize_expert_ids_params params = MOERT_MOE_SANITIZE_EXPERT_IDS_PARAMS_INIT;
+  memset(ids, 0x5a, sizeof ids);
+#define sanitize_refuses(change, status, text) refuses(sanitize(l, ids, shape, &params), l, change, status, "moe.sanitize_expert_ids: " text)
+#define NO_DISPATCH "no dispatch on this workspace waits for its combine: call moe.sanitize_expert_ids between moe.dispatch and moe.combine"
+  sanitize_refuses((void)0, MOERT_ERROR_INVALID_STATE, NO_DISPATCH);
+  assert_ok(dispatch(l));
+  sanitize_refuses(l->metainfo.shape[0] = 10, MOERT_ERROR_INVALID_SHAPE,
+                   "operand 'metainfo' dimension 0 is 10, must equal MOERT_METAINFO_FIELDS = 16");
+  sanitize_refuses(memset(l->metainfo_data, 0, sizeof l->metainfo_data), MOERT_ERROR_INVALID_STATE, UNFIT);
+  sanitize_refuses(shape[0] = 2, MOERT_ERROR_INVALID_SHAPE, "operand 'expert_ids' dimension 0 is 2, must equal the ranks of the communicator = 1");
+  shape[0] = 1;
+  sanitize_refuses(shape[1] = 3, MOERT_ERROR_INVALID_SHAPE,
+                   "operand 'expert_ids' dimension 1 is 3, must equal runtime_max_tokens_per_rank of the dispatch = 4");
+  shape[1] = MAX_TOKENS;
+  sanitize_refuses(params.ep_size = 2, MOERT_ERROR_INVALID_ARGUMENT, "parameter 'ep_size' is 2, must be 0 or 1, the ranks of the communicator");
+  params.ep_size = 0;
+  sanitize_refuses(params.invalid_expert_id = INT64_C(2147483648), MOERT_ERROR_INVALID_ARGUMENT,
+                   "parameter 'invalid_expert_id' is 2147483648, must be in [-2147483648, 2147483647]");
+  params.invalid_expert_id = -5;
+  void *counts = (char *)l->workspace.data + l->metainfo_data[MOERT_METAINFO_RECV_COUNTERS];
+  assert_fails(sanitize(l, counts, shape, &params), MOERT_ERROR_OVERLAP,
+               "moe.sanitize_expert_ids: operand 'expert_ids' lies in the workspace before its payloads, may do so only in a receive area");
+  for (int t = 0; t < MAX_TOKENS; ++t) assert_int_equal(ids[t][0], 0x5a5a5a5a);
+  assert_ok(sanitize(l, ids, shape, &params));
+  for (int t = 0; t < MAX_TOKENS; ++t) assert_int_equal(ids[t][1], t < TOKENS ? 0x5a5a5a5a : -5);
+  assert_ok(combine(l));
+  sanitize_refuses((void)0, MOERT_ERROR_INVALID_STATE, NO_DISPATCH);
+  make_grouped(l, EXPERTS);
+  assert_ok(dispatch(l));
+  sanitize_refuses((void)0, MOERT_ERROR_INVALID_STATE,
+                   "the dispatch before had layout expert_grouped, must have rank_major: rows of the other layout have no padding between them");
+#undef sanitize_refuses
 }
 
 #define combine_refuses(change, status, text) refuses(combine(l), l, change, status, "moe.combine: " text)
@@ -822,6 +867,7 @@ int main(void) {
       alone_test(dispatch_refuses_payloads),
       alone_test(dispatch_refuses_layouts),
       alone_test(dispatch_refuses_overlap),
+      alone_test(sanitize_refuses_rounds_and_ids),
       alone_test(calls_alternate),
       alone_test(combine_refuses_another_round),
       alone_test(combine_refuses_payloads),

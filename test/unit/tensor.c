@@ -67,7 +67,7 @@ static void element_types(void **state) {
       {{MOERT_CODE_UINT, 32, 1}, "ui32", 4, MOERT__DTYPE_UI32},
       {{MOERT_CODE_UINT, 8, 1}, "ui8", 1, 0},
       {{MOERT_CODE_UINT, 16, 1}, "ui16", 2, 0},
-      {{MOERT_CODE_UINT, 64, 1}, "ui64", 8, 0},
+      {{MOERT_CODE_UINT, 64, 1}, "ui64", 8, MOERT__DTYPE_UI64},
       {{MOERT_CODE_BOOL, 8, 1}, "bool", 1, 0},
       {{MOERT_CODE_F8E4M3FN, 8, 1}, "f8E4M3FN", 1, 0},
       {{MOERT_CODE_F8E5M2, 8, 1}, "f8E5M2", 1, 0},

@@ -87,15 +87,29 @@ static int optimise(LLVMModuleRef module, LLVMTargetMachineRef machine) {
   return EXIT_INTERNAL;
 }
 
+// LLVM's own functions that write files end the process if the disk is full.
+static int writeFile(const char *path, const char *data, size_t size) {
+  FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "wb");
+  bool written = file && fwrite(data, 1, size, file) == size;
+  if (file && (file == stdout ? fflush(file) : fclose(file)) != 0) written = false;
+  return written ? 0 : fail(EXIT_FILE, path, strerror(errno));
+}
+
 static int writeText(LLVMModuleRef module, const char *path) {
-  if (strcmp(path, "-") == 0) {
-    char *text = LLVMPrintModuleToString(module);
-    fputs(text, stdout);
-    LLVMDisposeMessage(text);
-    return 0;
-  }
+  char *text = LLVMPrintModuleToString(module);
+  int status = writeFile(path, text, strlen(text));
+  LLVMDisposeMessage(text);
+  return status;
+}
+
+static int writeObject(LLVMModuleRef module, LLVMTargetMachineRef machine, const char *path) {
+  LLVMMemoryBufferRef object;
   char *message = NULL;
-  return LLVMPrintModuleToFile(module, path, &message) ? failWith(EXIT_FILE, path, message) : 0;
+  if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object))
+    return failWith(EXIT_INTERNAL, "LLVM cannot make an object of the graph", message);
+  int status = writeFile(path, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
+  LLVMDisposeMemoryBuffer(object);
+  return status;
 }
 
 //===--- linking ----------------------------------------------------------------------------------===//
@@ -131,12 +145,12 @@ static int linkLibrary(const char *object, const Options *options) {
 }
 
 static int writeLibrary(LLVMModuleRef module, LLVMTargetMachineRef machine, const Options *options) {
-  char object[PATH_MAX], *message = NULL;
+  char object[PATH_MAX];
   snprintf(object, sizeof object, "%s.o.XXXXXX", options->output);
   int descriptor = mkstemp(object);
   if (descriptor < 0) return fail(EXIT_FILE, object, strerror(errno));
   close(descriptor);
-  int status = LLVMTargetMachineEmitToFile(machine, module, object, LLVMObjectFile, &message) ? failWith(EXIT_FILE, object, message) : 0;
+  int status = writeObject(module, machine, object);
   reportStep(options, "codegen");
   if (status == 0) status = linkLibrary(object, options);
   reportStep(options, "link");
@@ -147,7 +161,7 @@ static int writeLibrary(LLVMModuleRef module, LLVMTargetMachineRef machine, cons
 //===--- all of it --------------------------------------------------------------------------------===//
 
 static int emitWith(LLVMModuleRef module, LLVMTargetMachineRef machine, const Options *options) {
-  char *triple = LLVMGetTargetMachineTriple(machine), *message = NULL;
+  char *triple = LLVMGetTargetMachineTriple(machine);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetTarget(module, triple);
   LLVMSetModuleDataLayout(module, layout);
@@ -159,7 +173,7 @@ static int emitWith(LLVMModuleRef module, LLVMTargetMachineRef machine, const Op
   if (status != 0) return status;
   if (options->emit == EMIT_LLVM) return writeText(module, options->output);
   if (options->emit == EMIT_LIBRARY) return writeLibrary(module, machine, options);
-  return LLVMTargetMachineEmitToFile(machine, module, options->output, LLVMObjectFile, &message) ? failWith(EXIT_FILE, options->output, message) : 0;
+  return writeObject(module, machine, options->output);
 }
 
 int emitModule(MlirModule module, const Options *options) {

@@ -109,7 +109,7 @@ static MlirLogicalResult printDiagnostic(MlirDiagnostic diagnostic, void *data) 
 static MlirContext makeContext(Source *source) {
   MlirDialectRegistry registry = mlirDialectRegistryCreate();
   mlirRegisterAllDialects(registry);
-  mlirDialectHandleInsertDialect(mlirGetDialectHandle__moe__(), registry);
+  moeMlirRegisterDialects(registry);
   MlirContext context = mlirContextCreateWithRegistry(registry, true);
   mlirDialectRegistryDestroy(registry);
   mlirContextAttachDiagnosticHandler(context, printDiagnostic, source, NULL);

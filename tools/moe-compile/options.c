@@ -1,6 +1,7 @@
 //===- options.c - the command line of moe-compile ------------------------------------------------===//
 
 #include "tools/moe-compile/options.h"
+#include "moe-mlir-c/MoeMlir.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static const char usage[] = "usage: moe-compile GRAPH.mlir -o OUTPUT [options]\n
                             "      --print-pipeline print the equivalent --pass-pipeline for mlir-opt-22 with MoeMlirPlugin.so, and stop\n"
                             "      --verbose        print the time of each step\n"
                             "      --help           print this\n"
-                            "      --version        print the versions of moe-mlir and LLVM\n"
+                            "      --version        print the versions of moe-mlir, the ABI, the dialects and LLVM\n"
                             "\n"
                             "exit status: 0 success, 1 the graph is not valid, 2 bad command line, 3 a file could not be read or\n"
                             "written, 4 the linker failed (a symbol that no library has, or no linker), 5 a defect of this program\n";
@@ -69,7 +70,7 @@ bool parseOptions(int argc, char **argv, Options *options, int *status) {
       if (!parseEmit(optarg, &options->emit)) return refuse(status, "--emit must be mlir, llvm, obj or so, not", optarg);
       break;
     case 'h': fputs(usage, stdout); return false;
-    case 'V': printf("moe-compile %s, LLVM %s\n", MOE_VERSION, MOE_LLVM_VERSION); return false;
+    case 'V': printf("moe-compile %s\n", moeMlirVersionGet()); return false;
     default: return refuse(status, "bad command line", NULL);
     }
   }

@@ -61,6 +61,11 @@ OPS = {
     'moe.combine': ('top_k = 2 : i64, hidden_size = 4 : i64', '', 'memref<?x?x4xf32>, %s, index, i64, memref<?x4xf32>' % STATE, '', {
         'top_k': Int(1, 32), 'hidden_size': Int(1, 1073741824), 'layout': OneOf('rank_major', 'expert_grouped'), 'payload_in_workspace': Bool(),
         'ep_size': Int(0, 64, 0)}),
+    'moe.sanitize_expert_ids': ('', '', '%s, memref<?x?x?xi32>' % STATE, '', {'invalid_expert_id': Int(-2**31, 2**31 - 1, -1), 'ep_size': Int(0, 64, 0)}),
+    'moe.allreduce_fusion': ('hidden_size = 8 : i64, rms_eps = 0.5 : f64', 'operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 1>',
+                             'memref<?x8xf32>, memref<8xf32>, memref<?x?x8xf32>, memref<?x?xf32>, memref<?x8xf32>, %s, memref<?x8xf32>' % STATE, '', {
+        'hidden_size': Int(8, 1073741824), 'rms_eps': Float(), 'weight_bias': Float(), 'fp32_acc': Bool(), 'backend': OneOf('trtllm'),
+        'launch_with_pdl': Bool(), 'world_size': Int(0, 64, 0)}),
     'moe.workspace_view': ('', '', 'memref<?xi8>, index', 'memref<4xf32>', {}),
     'moe.allocate': ('', '', '', 'memref<4xf32>', {}),
 }

@@ -25,7 +25,7 @@ func.func @workspace_size_s3_missing(%ctx: !moe.context) {
 // -----
 
 func.func @workspace_size_context_type(%ctx: index) {
-  // expected-error@+1 {{'moe.workspace_size' op operand #0 must be The communicator, device, stream, deadline and arena of a call, but got 'index'}}
+  // expected-error@+1 {{'moe.workspace_size' op operand #0 must be !moe.context, but got 'index'}}
   %0 = "moe.workspace_size"(%ctx) {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 32 : i64} : (index) -> index
   return
 }

@@ -33,7 +33,7 @@ func.func @workspace_view_c2_memory(%ws: memref<?xi8>, %offset: index, %ctx: !mo
 // -----
 
 func.func @workspace_view_c2_element(%ws: memref<?xi8>, %offset: index, %ctx: !moe.context) {
-  // expected-error@+1 {{'moe.workspace_view' op the elements of the view must be whole bytes}}
+  // expected-error@+1 {{'moe.workspace_view' op the elements of the view must have 1, 2, 4 or 8 bytes}}
   %0 = moe.workspace_view %ws[%offset : index] sizes() context(%ctx) : memref<?xi8> to memref<4x8xi1>
   return
 }

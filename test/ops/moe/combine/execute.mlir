@@ -1,0 +1,102 @@
+// RUN: moe-compile %s -o %t.so
+// RUN: %python %S/../Inputs/execute.py all_to_all %t
+
+// The experts of a rank write their rows where the combine sends them from, or into a buffer of their own: the same result.
+// RUN: moe-run %t.so --function setup --function in_workspace --input ids=%t/1/ids{rank}.npy --input x=%t/1/x{rank}.npy --input max=6 --expect out=%t/1/back{rank}.npy
+// RUN: moe-run %t.so --function setup --function in_buffer --input ids=%t/1/ids{rank}.npy --input x=%t/1/x{rank}.npy --input max=6 --expect out=%t/1/back{rank}.npy
+// RUN: moe-run %t.so --ranks 2 --function setup --function in_workspace --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --expect out=%t/2/back{rank}.npy --repeat 3
+// RUN: moe-run %t.so --ranks 2 --function setup --function in_buffer --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --expect out=%t/2/back{rank}.npy --repeat 3
+// RUN: moe-run %t.so --ranks 4 --function setup --function in_workspace --input ids=%t/4/ids{rank}.npy --input x=%t/4/x{rank}.npy --input max=6 --expect out=%t/4/back{rank}.npy --repeat 3
+// RUN: moe-run %t.so --ranks 4 --function setup --function in_buffer --input ids=%t/4/ids{rank}.npy --input x=%t/4/x{rank}.npy --input max=6 --expect out=%t/4/back{rank}.npy --repeat 3
+
+// A loop of dispatch and combine in one call: layouts and sums of several rounds do not mix.
+// RUN: moe-run %t.so --function setup --function rounds --input ids=%t/1/ids{rank}.npy --input x=%t/1/x{rank}.npy --input max=6 --expect out=%t/1/back{rank}.npy --input rounds=4 --repeat 3
+// RUN: moe-run %t.so --ranks 4 --function setup --function rounds --input ids=%t/4/ids{rank}.npy --input x=%t/4/x{rank}.npy --input max=6 --expect out=%t/4/back{rank}.npy --input rounds=4 --repeat 3
+
+// A combine that no dispatch went before, and one that does not fit its dispatch, are errors of the op.
+// RUN: not moe-run %t.so --ranks 2 --function setup --function alone --input x=%t/2/x{rank}.npy --input max=6 --random 1 2>&1 | FileCheck %s --check-prefix=ALONE
+// ALONE: alone: MOERT_ERROR_INVALID_STATE{{.*}}moe.combine: 
+// RUN: not moe-run %t.so --ranks 2 --function setup --function unequal --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 2>&1 | FileCheck %s --check-prefix=UNEQUAL
+// UNEQUAL: unequal: MOERT_ERROR_{{.*}}moe.combine: {{.*}}top_k
+
+func.func @setup(%ws: memref<?xi8> {moe.name = "ws"}, %info: memref<16xi64, #moe.host> {moe.name = "info"}, %ctx: !moe.context) {
+  moe.initialize workspace(%ws : memref<?xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)
+    {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 24 : i64, combine_bytes_per_token = 32 : i64}
+  return
+}
+
+func.func @in_workspace(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %out: tensor<?x8xf32> {moe.name = "out", moe.dims = ["T"]},
+              %ctx: !moe.context) -> tensor<?x8xf32> {
+  %c0 = arith.constant 0 : index
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %empty = tensor.empty(%ranks) : tensor<?x6x8xbf16>
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) outs(%empty : tensor<?x6x8xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x8xbf16>, i64)
+  %view = moe.workspace_view %ws[%0#1 : i64] sizes(%ranks) context(%ctx) : memref<?xi8> to memref<?x6x8xbf16>
+  %area = bufferization.to_tensor %view restrict writable : memref<?x6x8xbf16> to tensor<?x6x8xbf16>
+  %rows = linalg.copy ins(%0#0 : tensor<?x6x8xbf16>) outs(%area : tensor<?x6x8xbf16>) -> tensor<?x6x8xbf16>
+  %1 = moe.combine payload(%rows : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 8 : i64, payload_in_workspace = true} -> tensor<?x8xf32>
+  return %1 : tensor<?x8xf32>
+}
+
+// The number of ranks, from the 4 bytes of a counter that each has in the workspace: two sizes whose parameters differ by one expert of the statistics.
+func.func private @ranks(%ctx: !moe.context) -> index {
+  %c128 = arith.constant 128 : index
+  %without = moe.workspace_size context(%ctx) {max_num_tokens = 1 : i64, dispatch_bytes_per_token = 1 : i64, combine_bytes_per_token = 1 : i64}
+  %with = moe.workspace_size context(%ctx) {max_num_tokens = 1 : i64, dispatch_bytes_per_token = 1 : i64, combine_bytes_per_token = 1 : i64, eplb_stats_num_experts = 32 : i64}
+  %difference = arith.subi %with, %without : index
+  %ranks = arith.divui %difference, %c128 : index
+  return %ranks : index
+}
+
+func.func @in_buffer(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %out: tensor<?x8xf32> {moe.name = "out", moe.dims = ["T"]},
+              %ctx: !moe.context) -> tensor<?x8xf32> {
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %empty = tensor.empty(%ranks) : tensor<?x6x8xbf16>
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) outs(%empty : tensor<?x6x8xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x8xbf16>, i64)
+  %1 = moe.combine payload(%0#0 : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
+  return %1 : tensor<?x8xf32>
+}
+
+func.func @rounds(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %rounds: index {moe.name = "rounds"}, %out: tensor<?x8xf32> {moe.name = "out", moe.dims = ["T"]},
+              %ctx: !moe.context) -> tensor<?x8xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %result = scf.for %round = %c0 to %rounds step %c1 iter_args(%sum = %out) -> tensor<?x8xf32> {
+    %empty = tensor.empty(%ranks) : tensor<?x6x8xbf16>
+    %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+      max_tokens(%max : index) outs(%empty : tensor<?x6x8xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x8xbf16>, i64)
+    %1 = moe.combine payload(%0#0 : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+      outs(%sum : tensor<?x8xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
+    scf.yield %1 : tensor<?x8xf32>
+  }
+  return %result : tensor<?x8xf32>
+}
+
+func.func @alone(%x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %payload: tensor<2x6x8xbf16> {moe.name = "payload"}, %ws: memref<?xi8> {moe.name = "ws"},
+                 %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %out: tensor<?x8xf32> {moe.name = "out", moe.dims = ["T"]},
+                 %ctx: !moe.context) -> tensor<?x8xf32> {
+  %offset = arith.constant 0 : i64
+  %0 = moe.combine payload(%payload : tensor<2x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
+  return %0 : tensor<?x8xf32>
+}
+
+func.func @unequal(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %out: tensor<?x8xf32> {moe.name = "out", moe.dims = ["T"]},
+              %ctx: !moe.context) -> tensor<?x8xf32> {
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %empty = tensor.empty(%ranks) : tensor<?x6x8xbf16>
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) outs(%empty : tensor<?x6x8xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x8xbf16>, i64)
+  %1 = moe.combine payload(%0#0 : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 3 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
+  return %1 : tensor<?x8xf32>
+}

@@ -1,0 +1,69 @@
+// RUN: moe-opt %s %bufferize | FileCheck %s
+
+// Workspace and metainfo are the caller's memory, as they are; so are the destinations.
+// CHECK-LABEL: func.func @destinations_of_the_caller
+// CHECK-SAME: %[[WS:[^:]*]]: memref<?xi8>, %[[INFO:[^:]*]]: memref<16xi64, #moe.host>,
+// CHECK-SAME: %[[R0:[^:]*]]: memref<4x?x16xbf16>, %[[R1:[^:]*]]: memref<4x?xf32>, %[[COUNTS:[^:]*]]: memref<4xi32>, %{{[^:]*}}: !moe.context)
+// CHECK-NEXT: moe.dispatch {{.*}} workspace(%[[WS]], %[[INFO]] : memref<?xi8>, memref<16xi64, #moe.host>) {{.*}} outs(%[[R0]], %[[R1]] : memref<4x?x16xbf16>, memref<4x?xf32>) recv_counts(%[[COUNTS]] : memref<4xi32>) {{.*}} -> (i64)
+// CHECK-NEXT: return
+func.func @destinations_of_the_caller(%ids: tensor<?x2xi32>, %x: tensor<?x16xbf16>, %s: tensor<?xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+                                      %r0: tensor<4x?x16xbf16>, %r1: tensor<4x?xf32>, %counts: tensor<4xi32>, %ctx: !moe.context)
+    -> (tensor<4x?x16xbf16>, tensor<4x?xf32>, tensor<4xi32>) {
+  %0:4 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x, %s : tensor<?x16xbf16>, tensor<?xf32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%r0, %r1 : tensor<4x?x16xbf16>, tensor<4x?xf32>)
+    recv_counts(%counts : tensor<4xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x?x16xbf16>, tensor<4x?xf32>, tensor<4xi32>, i64)
+  return %0#0, %0#1, %0#2 : tensor<4x?x16xbf16>, tensor<4x?xf32>, tensor<4xi32>
+}
+
+// Rows beyond the counts keep their contents, so what was written into the destination must be there.
+// CHECK-LABEL: func.func @contents_stay
+// CHECK-SAME: %[[ROWS:[^:]*]]: memref<?x16xbf16>, %[[OFFSETS:[^:]*]]: memref<3xi32>, %{{[^:]*}}: !moe.context)
+// CHECK-NOT: alloc
+// CHECK: linalg.fill {{.*}} outs(%[[ROWS]] : memref<?x16xbf16>)
+// CHECK-NEXT: moe.dispatch {{.*}} outs(%[[ROWS]] : memref<?x16xbf16>) offsets(%[[OFFSETS]] : memref<3xi32>)
+func.func @contents_stay(%ids: tensor<?x2xi32>, %w: tensor<?x2xf32>, %x: tensor<?x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+                         %rows: tensor<?x16xbf16>, %offsets: tensor<3xi32>, %ctx: !moe.context) -> (tensor<?x16xbf16>, tensor<3xi32>) {
+  %zero = arith.constant 0.0 : bf16
+  %zeros = linalg.fill ins(%zero : bf16) outs(%rows : tensor<?x16xbf16>) -> tensor<?x16xbf16>
+  %0:3 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) topk_weights(%w : tensor<?x2xf32>) payloads(%x : tensor<?x16xbf16>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%zeros : tensor<?x16xbf16>) offsets(%offsets : tensor<3xi32>)
+    context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64, layout = "expert_grouped"} -> (tensor<?x16xbf16>, tensor<3xi32>, i64)
+  return %0#0, %0#1 : tensor<?x16xbf16>, tensor<3xi32>
+}
+
+// A destination that someone else still reads is copied before; the counts, which are all written, are only another buffer.
+// CHECK-LABEL: func.func @destination_is_read_later
+// CHECK-SAME: %[[RECV:[^:]*]]: memref<4x8x16xf32>, %[[OTHER:[^:]*]]: memref<4x8x16xf32>, %[[COUNTS:[^:]*]]: memref<4xi32>, %[[SUM:[^:]*]]: memref<4xi32>, %{{[^:]*}}: !moe.context)
+// CHECK-DAG: %[[COPY:.*]] = moe.allocate() {{.*}} : memref<4x8x16xf32>
+// CHECK-DAG: %[[NEW:.*]] = moe.allocate() {{.*}} : memref<4xi32>
+// CHECK-DAG: linalg.copy ins(%[[RECV]] : memref<4x8x16xf32>) outs(%[[COPY]] : memref<4x8x16xf32>)
+// CHECK: moe.dispatch {{.*}} outs(%[[COPY]] : memref<4x8x16xf32>) recv_counts(%[[NEW]] : memref<4xi32>)
+// CHECK: linalg.add ins(%[[RECV]], %[[COPY]] : memref<4x8x16xf32>, memref<4x8x16xf32>) outs(%[[OTHER]] : memref<4x8x16xf32>)
+// CHECK: linalg.add ins(%[[COUNTS]], %[[NEW]] : memref<4xi32>, memref<4xi32>) outs(%[[SUM]] : memref<4xi32>)
+func.func @destination_is_read_later(%ids: tensor<?x2xi32>, %x: tensor<?x16xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+                                     %recv: tensor<4x8x16xf32>, %other: tensor<4x8x16xf32>, %counts: tensor<4xi32>, %sum: tensor<4xi32>, %ctx: !moe.context)
+    -> (tensor<4x8x16xf32>, tensor<4xi32>) {
+  %0:3 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x16xf32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%recv : tensor<4x8x16xf32>)
+    recv_counts(%counts : tensor<4xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x8x16xf32>, tensor<4xi32>, i64)
+  %1 = linalg.add ins(%recv, %0#0 : tensor<4x8x16xf32>, tensor<4x8x16xf32>) outs(%other : tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
+  %2 = linalg.add ins(%counts, %0#1 : tensor<4xi32>, tensor<4xi32>) outs(%sum : tensor<4xi32>) -> tensor<4xi32>
+  return %1, %2 : tensor<4x8x16xf32>, tensor<4xi32>
+}
+
+// The same value as two destinations becomes two buffers.
+// CHECK-LABEL: func.func @destination_twice
+// CHECK-SAME: %[[RECV:[^:]*]]: memref<4x8x16xf32>, %[[OTHER:[^:]*]]: memref<4x8x16xf32>, %{{[^:]*}}: !moe.context)
+// CHECK: %[[COPY:.*]] = moe.allocate() {{.*}} : memref<4x8x16xf32>
+// CHECK: linalg.copy ins(%[[RECV]] : memref<4x8x16xf32>) outs(%[[COPY]] : memref<4x8x16xf32>)
+// CHECK: moe.dispatch
+// CHECK-SAME: outs(%[[FIRST:.*]], %[[SECOND:.*]] : memref<4x8x16xf32>, memref<4x8x16xf32>)
+// CHECK: linalg.sub ins(%[[FIRST]], %[[SECOND]] :
+func.func @destination_twice(%ids: tensor<?x2xi32>, %x: tensor<?x16xf32>, %y: tensor<?x16xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+                             %recv: tensor<4x8x16xf32> {moe.role = "inout"}, %other: tensor<4x8x16xf32>, %ctx: !moe.context) -> tensor<4x8x16xf32> {
+  %0:3 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x, %y : tensor<?x16xf32>, tensor<?x16xf32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%recv, %recv : tensor<4x8x16xf32>, tensor<4x8x16xf32>)
+    context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x8x16xf32>, tensor<4x8x16xf32>, i64)
+  %1 = linalg.sub ins(%0#0, %0#1 : tensor<4x8x16xf32>, tensor<4x8x16xf32>) outs(%other : tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
+  return %1 : tensor<4x8x16xf32>
+}

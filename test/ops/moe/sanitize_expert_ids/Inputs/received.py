@@ -1,0 +1,30 @@
+#===- received.py - inputs and results of the graph of execute.mlir -------------------------------===#
+#
+# 7 experts stand on 3 ranks: 3, 2 and 2. Rank r has r + 1 tokens.
+#
+#===----------------------------------------------------------------------------------------------===#
+import sys
+
+import numpy as np
+
+RANKS, ROWS, TOP_K, OWNERS = 3, 4, 2, [0, 0, 0, 1, 1, 2, 2]
+rng = np.random.default_rng(5)
+
+
+def save(name, array):
+    np.save('%s.%s.npy' % (sys.argv[1], name), array.astype(np.int32))
+
+
+before = 100 + np.arange(RANKS * ROWS * TOP_K).reshape(RANKS, ROWS, TOP_K)
+ids = [rng.integers(0, len(OWNERS), (rank + 1, TOP_K)) for rank in range(RANKS)]
+save('before', before)
+for rank in range(RANKS):
+    kept, received = before.copy(), np.full_like(before, 7)
+    for source in range(RANKS):
+        rows = [row for row in ids[source] if rank in [OWNERS[i] for i in row]]
+        for j, row in enumerate(rows):
+            kept[source, j] = received[source, j] = row
+    save('ids.%d' % rank, ids[rank])
+    save('kept.%d' % rank, kept)
+    save('received.%d' % rank, received)
+    save('nothing.%d' % rank, np.full_like(before, 7))

@@ -1,0 +1,61 @@
+// RUN: moe-opt %s --convert-scf-to-cf --moe-lower-to-runtime --canonicalize | FileCheck %s
+
+// Functions return a status and take the context as a pointer; host memory is memory; all of it also in blocks and casts.
+// CHECK-LABEL: func.func @types(
+// CHECK-SAME: memref<?xi64>, %{{.*}}: !llvm.ptr) -> i32 attributes {llvm.emit_c_interface}
+// CHECK: memref.store %c1_i64, %{{.*}} : memref<?xi64>
+// CHECK: return %c0_i32 : i32
+func.func @types(%x: memref<4xi64, #moe.host>, %y: memref<?xi64, #moe.host>, %choice: i1, %ctx: !moe.context) {
+  %c0 = arith.constant 0 : index
+  %one = arith.constant 1 : i64
+  %cast = memref.cast %x : memref<4xi64, #moe.host> to memref<?xi64, #moe.host>
+  cf.cond_br %choice, ^write(%cast : memref<?xi64, #moe.host>), ^write(%y : memref<?xi64, #moe.host>)
+^write(%to: memref<?xi64, #moe.host>):
+  memref.store %one, %to[%c0] : memref<?xi64, #moe.host>
+  return
+}
+
+// In a loop within a branch: the words lie in the first block, so that the stack does not grow; the first error leaves the function from there.
+// CHECK-LABEL: func.func @in_loop(
+// CHECK: memref.alloca() {alignment = 16 : i64}
+// CHECK: cf.cond_br
+// CHECK-NOT: memref.alloca
+// CHECK: %[[STATUS:.*]] = call @moert_moe_route
+// CHECK: %[[OK:.*]] = arith.cmpi eq, %[[STATUS]], %c0_i32 : i32
+// CHECK: cf.cond_br %[[OK]], ^{{.*}}, ^[[EXIT:bb[0-9]+]](%[[STATUS]] : i32)
+// CHECK: ^[[EXIT]](%[[RESULT:.*]]: i32):
+// CHECK-NEXT: return %[[RESULT]] : i32
+func.func @in_loop(%logits: memref<?x8xf32>, %ids: memref<?x2xi32>, %weights: memref<?x2xf32>, %choice: i1, %n: index, %ctx: !moe.context) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.if %choice {
+    scf.for %i = %c0 to %n step %c1 {
+      moe.route logits(%logits : memref<?x8xf32>) outs(%ids, %weights : memref<?x2xi32>, memref<?x2xf32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64}
+    }
+  }
+  return
+}
+
+// Several returns all return OK.
+// CHECK-LABEL: func.func @returns(
+// CHECK-COUNT-2: return %c0_i32 : i32
+func.func @returns(%x: memref<1xi32>, %choice: i1, %ctx: !moe.context) {
+  %c0 = arith.constant 0 : index
+  %one = arith.constant 1 : i32
+  cf.cond_br %choice, ^write, ^leave
+^write:
+  memref.store %one, %x[%c0] : memref<1xi32>
+  return
+^leave:
+  return
+}
+
+// What the graph does not contain keeps its name, with the types of this level.
+// CHECK: func.func private @elsewhere(memref<4xi64>, memref<?x8xf32>, !llvm.ptr) -> memref<4xi64>
+// CHECK-LABEL: func.func @calls(
+// CHECK: call @elsewhere(%{{.*}}) : (memref<4xi64>, memref<?x8xf32>, !llvm.ptr) -> memref<4xi64>
+func.func private @elsewhere(memref<4xi64, #moe.host>, memref<?x8xf32>, !moe.context) -> memref<4xi64, #moe.host>
+func.func @calls(%x: memref<4xi64, #moe.host>, %y: memref<?x8xf32>, %ctx: !moe.context) {
+  %0 = func.call @elsewhere(%x, %y, %ctx) : (memref<4xi64, #moe.host>, memref<?x8xf32>, !moe.context) -> memref<4xi64, #moe.host>
+  return
+}
