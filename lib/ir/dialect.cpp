@@ -182,16 +182,16 @@ static SmallVector<Value> destinationValues(Operation *op) {
 // Whether nothing that stands between two ops of a block writes memory.
 static bool onlyReadsBetween(Operation *first, Operation *last) {
   for (Operation *op = first->getNextNode(); op != last; op = op->getNextNode())
-    if (!isMemoryEffectFree(op) && !hasSingleEffect<MemoryEffects::Read>(op)) return false;
+    if (!op || (!isMemoryEffectFree(op) && !hasSingleEffect<MemoryEffects::Read>(op))) return false; // none: unreachable code uses before it defines
   return true;
 }
 
 // Whether the op does once more what made the values of its destinations.
 static bool repeats(Operation *op, ArrayRef<Value> destinations) {
   Operation *before = destinations.front().getDefiningOp();
-  if (!before || before->getBlock() != op->getBlock() || before->getName() != op->getName() || before->getAttrDictionary() != op->getAttrDictionary() ||
-      before->getResults() != ValueRange(destinations) || before->getNumOperands() != op->getNumOperands())
-    return false;
+  if (!before || before->getBlock() != op->getBlock() || before->getName() != op->getName()) return false;
+  if (before->getAttrDictionary() != op->getAttrDictionary() || before->getNumOperands() != op->getNumOperands()) return false;
+  if (before->getResults() != ValueRange(destinations)) return false;
   for (auto [mine, theirs] : llvm::zip(op->getOpOperands(), before->getOpOperands()))
     if (!isDestination(mine) && mine.get() != theirs.get()) return false;
   return onlyReadsBetween(before, op);

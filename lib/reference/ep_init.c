@@ -64,13 +64,15 @@ moert_status moert__host_ep_init(const moert_ep_init_params *params, const moert
   moert_ep_info info = {params->hidden_size, params->top_k, params->n_experts, params->max_token_per_rank, combine_element_bytes(params)};
   moert_ep_buffers buffers = moert_ep_lay_out_buffers(&info);
   placement placed = place(&buffers);
+  int64_t timeout_ms = moert__context_timeout_ms(context);
   void *memory;
   moert_status status = check(params, args);
   if (!status) status = moert__stop_point(context, "entry");
+  if (!status) status = moert_comm_barrier(comm, timeout_ms); // who is missing is missed here, by the deadline of the context
   if (!status) status = moert_symmetric_alloc(comm, (size_t)placed.bytes, &memory);
   if (status) return status;
   clear_counts(&placed, params->n_experts, memory);
-  status = moert_comm_barrier(comm, moert__context_timeout_ms(context)); // from now on peers may write to these buffers
+  status = moert_comm_barrier(comm, timeout_ms); // from now on peers may write to these buffers
   if (status) return status;
   write_outputs(args, &buffers, &placed, moert_comm_rank(comm), memory);
   return MOERT_OK;

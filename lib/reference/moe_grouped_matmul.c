@@ -69,6 +69,8 @@ static moert_status check_shapes(const matmul *call) {
   const char *rows = args->row_ids ? "dimension 0 of 'row_ids'" : "dimension 0 of 'rows'";
   const char *columns = call->swiglu ? "half of dimension 1 of 'weights'" : "dimension 1 of 'weights'";
   moert_status status = check_weights(call);
+  if (!status && call->groups == INT64_MAX) // of weights without elements
+    status = moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'weights' dimension 0 is %" PRId64 ", must be less", call->groups);
   if (!status) status = moert__check_dimension(args->offsets, "offsets", 0, call->groups + 1, "one more than dimension 0 of 'weights'"); // C3
   if (!status) status = moert__check_dimension(args->out, "out", 0, call->rows, rows);                                                   // C4
   if (!status) status = moert__check_dimension(args->out, "out", 1, call->out_columns, columns);
@@ -219,7 +221,8 @@ moert_status moert__host_moe_grouped_matmul(const moert_moe_grouped_matmul_param
   status = check_shapes(&call);
   if (!status) status = check_offsets(&call);
   if (!status) status = check_row_ids(&call);
-  if (status || call.rows == 0) return status; // without rows the depth is no size of anything in memory
+  // Without a row of a group, or without columns, the depth is no size of anything in memory.
+  if (status || call.out_columns == 0 || index_at(args->offsets, 0) == index_at(args->offsets, call.groups)) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
   void *blocks;
   status = moert_context_allocate(context, (MOERT__TILE_ROWS + MOERT__TILE_COLUMNS) * call.depth * (int64_t)sizeof(float), &blocks);

@@ -68,4 +68,5 @@ static const moert_function_info functions[] = {
     {"mixed", mixed, sizeof mixed_arguments / sizeof *mixed_arguments, mixed_arguments}, {"fail", fail, 0, NULL}, {"nothing", nothing, 0, NULL}};
 
 MOERT_API extern const moert_graph_description moert_graph_info;
-const moert_graph_description moert_graph_info = {MOERT_GRAPH_MAGIC, MOERT_ABI_VERSION, sizeof moert_graph_info, "host", "by hand", 3, functions, 0, NULL};
+const moert_graph_description moert_graph_info = {
+    MOERT_GRAPH_MAGIC, MOERT_ABI_VERSION, sizeof moert_graph_info, "host", "by hand", 3, functions, 0, NULL};

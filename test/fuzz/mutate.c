@@ -3,7 +3,8 @@
 //   mutate [--seed S] [--count N] [--from I] [--only I] [--verbose 1] FILE.mlir...
 //
 // Every function of the files is a seed. Mutant I of seed S is always the same. A batch of mutants runs in a process of its own, so that a crash, a
-// hang or a leak is that batch's and, but for a leak, that mutant's: its text and what was changed are printed, and the next process goes on behind it.
+// hang or a leak is that batch's and, but for a leak, that mutant's: its text and what was changed are printed, and the next process goes on behind
+// it.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -163,7 +164,8 @@ static void readSeeds(const Options *options, MlirContext mlir, Seeds *seeds) {
       exit(2);
     }
     intptr_t number = 0;
-    for (MlirOperation op = mlirBlockGetFirstOperation(mlirModuleGetBody(file)); !mlirOperationIsNull(op); op = mlirOperationGetNextInBlock(op), ++number)
+    for (MlirOperation op = mlirBlockGetFirstOperation(mlirModuleGetBody(file)); !mlirOperationIsNull(op);
+         op = mlirOperationGetNextInBlock(op), ++number)
       if (seeds->count < MAX_SEEDS && mlirAttributeIsNull(mlirOperationGetAttributeByName(op, STR("sym_visibility")))) addSeed(seeds, file, number);
     mlirModuleDestroy(file);
   }
@@ -250,7 +252,8 @@ static void runMutant(const Options *options, const Seeds *seeds, MlirPassManage
   record->outcomes[index] = (unsigned char)(byText ? runText(module, manager, &random) : runModule(module, manager, &random));
   alarm(0);
   if (options->verbose)
-    printf("%lld: %s| %s| %s\n", (long long)index, record->log.data, outcomeNames[record->outcomes[index]], firstError.found ? firstError.text.data : "");
+    printf("%lld: %s| %s| %s\n", (long long)index, record->log.data, outcomeNames[record->outcomes[index]],
+           firstError.found ? firstError.text.data : "");
 }
 
 //===--- batches ----------------------------------------------------------------------------------===//
@@ -272,7 +275,9 @@ static void runBatch(const Options *options, int64_t from, int64_t end) {
   static Seeds seeds;
   MlirContext mlir = createContext();
   MlirPassManager manager = mlirPassManagerCreate(mlir);
-  if (mlirLogicalResultIsFailure(mlirParsePassPipeline(mlirPassManagerGetAsOpPassManager(manager), STR(moeMlirPipelineGet(STR("host"))), ignore, NULL))) exit(2);
+  if (mlirLogicalResultIsFailure(
+          mlirParsePassPipeline(mlirPassManagerGetAsOpPassManager(manager), STR(moeMlirPipelineGet(STR("host"))), ignore, NULL)))
+    exit(2);
   readSeeds(options, mlir, &seeds);
   for (int64_t index = from; index < end; ++index) runMutant(options, &seeds, manager, index);
   for (int64_t i = 0; i < seeds.count; ++i) mlirOperationDestroy(seeds.modules[i]);
@@ -283,9 +288,13 @@ static void runBatch(const Options *options, int64_t from, int64_t end) {
 
 static void reportDeath(int status, int64_t from, int64_t end) {
   bool finished = record->current == end;
-  if (finished) printf("mutants %lld to %lld: their process ended with %d: a leak, see above\n", (long long)from, (long long)end - 1, WEXITSTATUS(status));
-  else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) printf("mutant %lld: more than %d seconds\n", (long long)record->current, SECONDS_PER_MUTANT);
-  else printf("mutant %lld: ended its process (%s %d)\n", (long long)record->current, WIFSIGNALED(status) ? "signal" : "exit", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+  if (finished)
+    printf("mutants %lld to %lld: their process ended with %d: a leak, see above\n", (long long)from, (long long)end - 1, WEXITSTATUS(status));
+  else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    printf("mutant %lld: more than %d seconds\n", (long long)record->current, SECONDS_PER_MUTANT);
+  else
+    printf("mutant %lld: ended its process (%s %d)\n", (long long)record->current, WIFSIGNALED(status) ? "signal" : "exit",
+           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
   if (!finished) printf("  changes: %s\n%s\n", record->log.data, record->text.data);
 }
 
@@ -320,11 +329,16 @@ static Options readOptions(int argc, char **argv) {
   int i = 1;
   for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
     long long value = atoll(argv[i + 1]);
-    if (strcmp(argv[i], "--seed") == 0) options.seed = (uint64_t)value;
-    else if (strcmp(argv[i], "--count") == 0) options.count = value;
-    else if (strcmp(argv[i], "--from") == 0) options.from = value;
-    else if (strcmp(argv[i], "--only") == 0) options.from = value, options.count = 1;
-    else if (strcmp(argv[i], "--verbose") == 0) options.verbose = value != 0;
+    if (strcmp(argv[i], "--seed") == 0)
+      options.seed = (uint64_t)value;
+    else if (strcmp(argv[i], "--count") == 0)
+      options.count = value;
+    else if (strcmp(argv[i], "--from") == 0)
+      options.from = value;
+    else if (strcmp(argv[i], "--only") == 0)
+      options.from = value, options.count = 1;
+    else if (strcmp(argv[i], "--verbose") == 0)
+      options.verbose = value != 0;
   }
   options.numFiles = argc - i;
   options.files = argv + i;
@@ -338,8 +352,8 @@ static bool report(const Options *options, int64_t failures) {
   for (int64_t i = options->from; i < end; ++i) ++counts[record->outcomes[i]], reached += record->reached[i];
   printf("%lld mutants, seed %llu\n", (long long)options->count, (unsigned long long)options->seed);
   for (int o = 0; o < OUTCOMES; ++o) printf("  %6lld  %s\n", (long long)counts[o], outcomeNames[o]);
-  printf("  %6lld  reached a verifier of one of our ops (%.1f %%, at least %d %% must)\n", (long long)reached, 100.0 * (double)reached / (double)options->count,
-         REACHED_PERCENT);
+  printf("  %6lld  reached a verifier of one of our ops (%.1f %%, at least %d %% must)\n", (long long)reached,
+         100.0 * (double)reached / (double)options->count, REACHED_PERCENT);
   printf("  %6lld  processes that crashed, hung or leaked\n", (long long)failures);
   bool enough = reached * 100 >= options->count * REACHED_PERCENT || options->count < BATCH;
   return enough && failures == 0 && counts[FAILED] == 0 && counts[NONE] == 0;

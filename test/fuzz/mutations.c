@@ -1,7 +1,7 @@
 //===- mutations.c - changes of a module that may make it invalid ---------------------------------===//
 //
-// In memory, where nothing is checked until the verifier runs: operands, results, types, attributes and regions become anything that the C API of MLIR
-// lets them be. After a change the function's type and the results of our ops mostly follow, so that what is wrong is one thing, not its echo.
+// In memory, where nothing is checked until the verifier runs: operands, results, types, attributes and regions become anything that the C API of
+// MLIR lets them be. After a change the function's type and the results of our ops mostly follow, so that what is wrong is one thing, not its echo.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -23,7 +23,7 @@ typedef struct Scene {
   MlirContext mlir;
   MlirOperation function;
   MlirBlock entry;
-  MlirOperation op;  // one of ours in the function
+  MlirOperation op; // one of ours in the function
   const MoeOp *info;
 } Scene;
 
@@ -82,14 +82,33 @@ static intptr_t readOperands(MlirOperation op, MlirValue *values) {
 
 //===--- types ------------------------------------------------------------------------------------===//
 
-static const char *const elementTypes[] = {"f32",  "bf16",  "f16",      "f64",     "i1",        "i4",       "i8",           "i16",           "i32",          "i64",  "ui32",
-                                           "si32", "i128",  "index",    "f8E5M2",  "f8E4M3FN",  "tf32",     "f8E8M0FNU",    "f4E2M1FN",      "complex<f32>", "none", "vector<4xf32>", "memref<4xf32>", "!moe.context", "tensor<2xf32>"};
+static const char *const elementTypes[] = {"f32",           "bf16",          "f16",          "f64",          "i1",       "i4",           "i8",
+                                           "i16",           "i32",           "i64",          "ui32",         "si32",     "i128",         "index",
+                                           "f8E5M2",        "f8E4M3FN",      "tf32",         "f8E8M0FNU",    "f4E2M1FN", "complex<f32>", "none",
+                                           "vector<4xf32>", "memref<4xf32>", "!moe.context", "tensor<2xf32>"};
 static const char *const usualTypes[] = {"f32", "bf16", "f16", "i32", "ui32"};
-static const char *const otherTypes[] = {"index", "i64", "i32", "i1", "f64", "f8E4M3FN", "none", "tuple<i32>", "!moe.context", "!llvm.ptr", "tensor<*xf32>", "memref<*xf32>",
-                                         "tensor<4xf32>", "memref<16xi64, #moe.host>", "tensor<16xi64>", "memref<?xi8>", "tensor<f32>", "memref<f32>", "() -> ()"};
+static const char *const otherTypes[] = {"index",
+                                         "i64",
+                                         "i32",
+                                         "i1",
+                                         "f64",
+                                         "f8E4M3FN",
+                                         "none",
+                                         "tuple<i32>",
+                                         "!moe.context",
+                                         "!llvm.ptr",
+                                         "tensor<*xf32>",
+                                         "memref<*xf32>",
+                                         "tensor<4xf32>",
+                                         "memref<16xi64, #moe.host>",
+                                         "tensor<16xi64>",
+                                         "memref<?xi8>",
+                                         "tensor<f32>",
+                                         "memref<f32>",
+                                         "() -> ()"};
 static const char *const memorySpaces[] = {"#moe.host", "1 : i64", "\"here\"", "#moe.host", "unit"};
-static const char *const layouts[] = {"strided<[?], offset: ?>", "strided<[1], offset: 4>", "strided<[?, 1], offset: ?>", "strided<[2, 1]>", "strided<[?, ?, 1]>",
-                                      "affine_map<(d0) -> (d0 + 1)>"};
+static const char *const layouts[] = {"strided<[?], offset: ?>", "strided<[1], offset: 4>", "strided<[?, 1], offset: ?>",
+                                      "strided<[2, 1]>",         "strided<[?, ?, 1]>",      "affine_map<(d0) -> (d0 + 1)>"};
 
 static int64_t anySize(Scene *scene, int64_t old) {
   static const int64_t sizes[] = {0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 32, 33, 64, 128, 4096, INT64_C(1) << 31, INT64_C(1) << 62, INT64_MAX};
@@ -122,7 +141,8 @@ static Shape shapeOf(MlirType type) {
 static MlirType typeOf(Scene *scene, const Shape *shape) {
   MlirLocation location = mlirLocationUnknownGet(scene->mlir);
   if (shape->tensor) return mlirRankedTensorTypeGetChecked(location, shape->rank, shape->sizes, shape->element, mlirAttributeGetNull());
-  if (mlirAttributeIsNull(shape->layout)) return mlirMemRefTypeContiguousGetChecked(location, shape->element, shape->rank, shape->sizes, shape->space);
+  if (mlirAttributeIsNull(shape->layout))
+    return mlirMemRefTypeContiguousGetChecked(location, shape->element, shape->rank, shape->sizes, shape->space);
   return mlirMemRefTypeGetChecked(location, shape->element, shape->rank, shape->sizes, shape->layout, shape->space);
 }
 
@@ -289,7 +309,8 @@ static bool changeSegmentSizes(Scene *scene) {
   intptr_t index = (intptr_t)below(scene, scene->info->numOperands);
   int32_t step = chance(scene, 70) ? (chance(scene, 50) ? 1 : -1) : PICK(scene, steps);
   if (step < -1000 || step > 1000) return changeSegments(scene, scene->op, index, step < 0 ? -1000000 : 1000000);
-  return changeSegments(scene, scene->op, index, step) && (chance(scene, 30) || changeSegments(scene, scene->op, below(scene, scene->info->numOperands), -step));
+  return changeSegments(scene, scene->op, index, step) &&
+         (chance(scene, 30) || changeSegments(scene, scene->op, below(scene, scene->info->numOperands), -step));
 }
 
 //===--- mutations of types -----------------------------------------------------------------------===//
@@ -313,8 +334,10 @@ static bool changeResultCount(Scene *scene) {
   MlirType types[MAX_VALUES];
   MlirValue operands[MAX_VALUES];
   intptr_t results = readResultTypes(scene->op, types), count = readOperands(scene->op, operands);
-  if (chance(scene, 50) && results > 0) --results;
-  else types[results] = results > 0 ? types[0] : mlirTypeParseGet(scene->mlir, STR(PICK(scene, otherTypes))), ++results;
+  if (chance(scene, 50) && results > 0)
+    --results;
+  else
+    types[results] = results > 0 ? types[0] : mlirTypeParseGet(scene->mlir, STR(PICK(scene, otherTypes))), ++results;
   scene->op = rebuild(scene, scene->op, scene->info->name, count, operands, results, types);
   return true;
 }
@@ -322,7 +345,9 @@ static bool changeResultCount(Scene *scene) {
 //===--- mutations of attributes ------------------------------------------------------------------===//
 
 static MlirAttribute anyInteger(Scene *scene, int64_t old) {
-  static const int64_t numbers[] = {INT64_MIN, -1, 0, 1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 63, 64, 65, 128, 1024, 4096, 4097, 65536, 65537, INT32_MAX, INT64_C(1) << 31, INT64_C(1) << 62, INT64_MAX};
+  static const int64_t numbers[] = {
+      INT64_MIN,        -1,       0, 1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 63, 64, 65, 128, 1024, 4096, 4097, 65536, 65537, INT32_MAX, INT64_C(1) << 31,
+      INT64_C(1) << 62, INT64_MAX};
   static const char *const types[] = {"i32", "i1", "index", "ui64", "si64", "i128"};
   int64_t value = chance(scene, 40) ? (int64_t)((uint64_t)old + 1) : chance(scene, 50) ? (int64_t)((uint64_t)old - 1) : PICK(scene, numbers);
   const char *type = chance(scene, 96) ? "i64" : PICK(scene, types);
@@ -336,7 +361,8 @@ static MlirAttribute anyFloat(Scene *scene) {
 }
 
 static MlirAttribute anyText(Scene *scene, const MoeAttribute *entry) {
-  static const char *const texts[] = {"", "none", "rank_major", "expert_grouped", "swiglu|none", "softmax ", "f32", "a name with spaces, \"quotes\" and \\", "\xff\xfe"};
+  static const char *const texts[] = {
+      "", "none", "rank_major", "expert_grouped", "swiglu|none", "softmax ", "f32", "a name with spaces, \"quotes\" and \\", "\xff\xfe"};
   if (entry && entry->numCases && chance(scene, 75)) return mlirStringAttrGet(scene->mlir, STR(entry->cases[below(scene, entry->numCases)]));
   return mlirStringAttrGet(scene->mlir, STR(PICK(scene, texts)));
 }
@@ -345,10 +371,14 @@ static bool changeParameter(Scene *scene) {
   if (scene->info->numAttributes == 0) return false;
   const MoeAttribute *entry = &scene->info->attributes[below(scene, scene->info->numAttributes)];
   MlirAttribute old = mlirOperationGetAttributeByName(scene->op, STR(entry->name)), value;
-  if (entry->kind == MOE_ENUM) value = anyText(scene, entry);
-  else if (entry->kind == MOE_FLOAT) value = anyFloat(scene);
-  else if (entry->kind == MOE_BOOL) value = mlirBoolAttrGet(scene->mlir, chance(scene, 50));
-  else value = anyInteger(scene, mlirAttributeIsNull(old) ? (int64_t)entry->defaultValue : mlirIntegerAttrGetValueInt(old));
+  if (entry->kind == MOE_ENUM)
+    value = anyText(scene, entry);
+  else if (entry->kind == MOE_FLOAT)
+    value = anyFloat(scene);
+  else if (entry->kind == MOE_BOOL)
+    value = mlirBoolAttrGet(scene->mlir, chance(scene, 50));
+  else
+    value = anyInteger(scene, mlirAttributeIsNull(old) ? (int64_t)entry->defaultValue : mlirIntegerAttrGetValueInt(old));
   mlirOperationSetAttributeByName(scene->op, STR(entry->name), value);
   return true;
 }
@@ -360,13 +390,31 @@ static bool dropParameter(Scene *scene) {
   return true;
 }
 
-static const char *const attributeTexts[] = {"1 : i64", "\"text\"", "unit", "array<i32: 1, 1, 1, 1>", "array<i32>", "array<i64: 1>", "[]", "[1, \"in\"]", "{}", "{name = \"x\"}",
-                                             "f32", "#moe.host", "dense<1> : tensor<4xi32>", "@symbol", "true", "1.0 : f32", "[{}]", "[\"T\"]", "array<i32: 100, -1, 7, 1, 1, 1>"};
+static const char *const attributeTexts[] = {"1 : i64",
+                                             "\"text\"",
+                                             "unit",
+                                             "array<i32: 1, 1, 1, 1>",
+                                             "array<i32>",
+                                             "array<i64: 1>",
+                                             "[]",
+                                             "[1, \"in\"]",
+                                             "{}",
+                                             "{name = \"x\"}",
+                                             "f32",
+                                             "#moe.host",
+                                             "dense<1> : tensor<4xi32>",
+                                             "@symbol",
+                                             "true",
+                                             "1.0 : f32",
+                                             "[{}]",
+                                             "[\"T\"]",
+                                             "array<i32: 100, -1, 7, 1, 1, 1>"};
 
 static MlirAttribute anyAttribute(Scene *scene) { return mlirAttributeParseGet(scene->mlir, STR(PICK(scene, attributeTexts))); }
 
 static bool addAttribute(Scene *scene) {
-  static const char *const names[] = {"operandSegmentSizes", "operandSegmentSizes", "top_k", "top_q", "my.note", "_mark", "moe.kernel", "moe.interface", "resultSegmentSizes", "moe.name"};
+  static const char *const names[] = {"operandSegmentSizes", "operandSegmentSizes", "top_k",   "top_q", "my.note", "_mark", "moe.kernel",
+                                      "moe.interface",       "resultSegmentSizes",  "moe.name"};
   mlirOperationSetAttributeByName(scene->op, STR(PICK(scene, names)), anyAttribute(scene));
   return true;
 }
@@ -375,7 +423,9 @@ static bool addAttribute(Scene *scene) {
 
 static bool changeArgumentAttribute(Scene *scene) {
   static const char *const names[] = {"moe.name", "moe.dims", "moe.role", "moe.rank", "bufferization.writable", "llvm.noalias", "note"};
-  static const char *const texts[] = {"\"in\"", "\"out\"", "\"inout\"", "\"tokens\"", "\"a=b\"", "\"\"", "[\"T\"]", "[\"T\", \"\"]", "[\"T\", \"U\", \"V\"]", "[1]", "1 : i64", "false", "unit", "[\"\\FF\"]"};
+  static const char *const texts[] = {
+      "\"in\"", "\"out\"", "\"inout\"", "\"tokens\"", "\"a=b\"",   "\"\"", "[\"T\"]", "[\"T\", \"\"]", "[\"T\", \"U\", \"V\"]",
+      "[1]",    "1 : i64", "false",     "unit",       "[\"\\FF\"]"};
   intptr_t count = mlirBlockGetNumArguments(scene->entry);
   if (count == 0 || mlirAttributeIsNull(mlirOperationGetAttributeByName(scene->function, STR("function_type")))) return false;
   MlirAttribute old = mlirOperationGetAttributeByName(scene->function, STR("arg_attrs")), entries[MAX_VALUES];
@@ -393,7 +443,10 @@ static bool changeFunctionAttribute(Scene *scene) {
   static const char *const symbols[] = {"moert_moe_route", "moert_graph_info", "_mlir_ciface_f", "a:b", "a\"b", "moe.c0", "malloc", "f\xff"};
   MlirAttribute value;
   switch (below(scene, 4)) {
-  case 0: mlirOperationSetAttributeByName(scene->function, STR("sym_visibility"), mlirStringAttrGet(scene->mlir, STR(chance(scene, 50) ? "private" : "nested"))); return true;
+  case 0:
+    mlirOperationSetAttributeByName(scene->function, STR("sym_visibility"),
+                                    mlirStringAttrGet(scene->mlir, STR(chance(scene, 50) ? "private" : "nested")));
+    return true;
   case 1: mlirOperationSetAttributeByName(scene->function, STR("sym_name"), mlirStringAttrGet(scene->mlir, STR(PICK(scene, symbols)))); return true;
   case 2: value = anyAttribute(scene); break;
   default: value = mlirUnitAttrGet(scene->mlir);
@@ -426,9 +479,12 @@ static bool changeReturn(Scene *scene) {
   if (mlirOperationIsNull(last)) return false;
   intptr_t count = readOperands(last, operands);
   if (count == 0) operands[0] = mlirBlockGetArgument(scene->entry, 0);
-  if (count > 0 && chance(scene, 30)) --count;
-  else if (count == 0 || chance(scene, 30)) operands[count] = anyValue(scene, mlirValueGetType(operands[0])), ++count;
-  else operands[below(scene, count)] = anyValue(scene, mlirValueGetType(operands[0]));
+  if (count > 0 && chance(scene, 30))
+    --count;
+  else if (count == 0 || chance(scene, 30))
+    operands[count] = anyValue(scene, mlirValueGetType(operands[0])), ++count;
+  else
+    operands[below(scene, count)] = anyValue(scene, mlirValueGetType(operands[0]));
   mlirOperationSetOperands(last, count, operands);
   return true;
 }
@@ -464,7 +520,8 @@ static MlirValue constant(Scene *scene, MlirOperation before, const char *type, 
 }
 
 // The op in the region of an op in its place, which yields its results.
-static MlirOperation wrap(Scene *scene, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numArguments, const MlirType *arguments, bool otherwise) {
+static MlirOperation wrap(Scene *scene, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numArguments,
+                          const MlirType *arguments, bool otherwise) {
   MlirLocation location = mlirOperationGetLocation(scene->op);
   MlirType types[MAX_VALUES];
   MlirValue results[MAX_VALUES];
@@ -575,7 +632,8 @@ static bool addLoop(Scene *scene) {
   MlirLocation location = mlirOperationGetLocation(last), locations[2] = {location, location};
   MlirRegion regions[2] = {mlirRegionCreate(), mlirRegionCreate()};
   MlirBlock before = mlirBlockCreate(1, types, locations), after = mlirBlockCreate(2, types, locations);
-  MlirValue condition[3] = {constant(scene, last, "i1", 0), mlirBlockGetArgument(before, 0), mlirBlockGetArgument(before, 0)}, next = mlirBlockGetArgument(after, 0);
+  MlirValue condition[3] = {constant(scene, last, "i1", 0), mlirBlockGetArgument(before, 0), mlirBlockGetArgument(before, 0)},
+            next = mlirBlockGetArgument(after, 0);
   MlirOperationState leave = mlirOperationStateGet(STR("scf.condition"), location), yield = mlirOperationStateGet(STR("scf.yield"), location);
   mlirOperationStateAddOperands(&leave, 3, condition);
   mlirOperationStateAddOperands(&yield, 1, &next);
@@ -600,18 +658,30 @@ static const struct {
   int weight;
   bool (*change)(Scene *scene);
 } mutations[] = {
-    {"change a parameter", 18, changeParameter},  {"drop a parameter", 3, dropParameter},
-    {"add an attribute", 5, addAttribute},        {"swap operands", 3, swapOperands},
-    {"repeat an operand", 2, repeatOperand},      {"drop an operand", 2, dropOperand},
-    {"replace an operand", 7, replaceOperand},    {"give an operand another type", 14, retypeOperand},
-    {"change lists", 5, changeLists},             {"change segments", 3, changeSegmentSizes},
-    {"give an argument another type", 14, retypeArgument}, {"give a result another type", 5, retypeResult},
-    {"change the number of results", 2, changeResultCount}, {"change an argument's attribute", 5, changeArgumentAttribute},
-    {"change a function's attribute", 4, changeFunctionAttribute}, {"change a module's attribute", 1, changeModuleAttribute},
-    {"drop an argument", 2, dropArgument},        {"change what is returned", 4, changeReturn},
-    {"repeat an op", 4, repeatOp},                {"move an op", 2, moveOp},
-    {"rename an op", 1, renameOp},                {"move an op into a region", 5, moveIntoRegion},
-    {"chain branches", 1, chainBranches},         {"add a circle", 1, addCircle},
+    {"change a parameter", 18, changeParameter},
+    {"drop a parameter", 3, dropParameter},
+    {"add an attribute", 5, addAttribute},
+    {"swap operands", 3, swapOperands},
+    {"repeat an operand", 2, repeatOperand},
+    {"drop an operand", 2, dropOperand},
+    {"replace an operand", 7, replaceOperand},
+    {"give an operand another type", 14, retypeOperand},
+    {"change lists", 5, changeLists},
+    {"change segments", 3, changeSegmentSizes},
+    {"give an argument another type", 14, retypeArgument},
+    {"give a result another type", 5, retypeResult},
+    {"change the number of results", 2, changeResultCount},
+    {"change an argument's attribute", 5, changeArgumentAttribute},
+    {"change a function's attribute", 4, changeFunctionAttribute},
+    {"change a module's attribute", 1, changeModuleAttribute},
+    {"drop an argument", 2, dropArgument},
+    {"change what is returned", 4, changeReturn},
+    {"repeat an op", 4, repeatOp},
+    {"move an op", 2, moveOp},
+    {"rename an op", 1, renameOp},
+    {"move an op into a region", 5, moveIntoRegion},
+    {"chain branches", 1, chainBranches},
+    {"add a circle", 1, addCircle},
     {"add a loop", 2, addLoop},
 };
 
@@ -635,7 +705,8 @@ static bool find(Scene *scene, MlirOperation module) {
   if (!known || mlirOperationGetNumOperands(scene->op) == 0) return false;
   scene->info = moeOpOf(scene->op);
   scene->function = scene->op;
-  while (!mlirOperationIsNull(scene->function) && !moeIs(scene->function, "func.func")) scene->function = mlirOperationGetParentOperation(scene->function);
+  while (!mlirOperationIsNull(scene->function) && !moeIs(scene->function, "func.func"))
+    scene->function = mlirOperationGetParentOperation(scene->function);
   if (mlirOperationIsNull(scene->function)) return false;
   scene->entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(scene->function, 0));
   return !mlirBlockIsNull(scene->entry) && mlirBlockGetNumArguments(scene->entry) > 0;
@@ -660,7 +731,8 @@ static void followSignature(Scene *scene) {
   if (count > MAX_VALUES) return;
   for (intptr_t i = 0; i < count; ++i) inputs[i] = mlirValueGetType(mlirBlockGetArgument(scene->entry, i));
   for (intptr_t i = 0; i < returned; ++i) results[i] = mlirValueGetType(operands[i]);
-  mlirOperationSetAttributeByName(scene->function, STR("function_type"), mlirTypeAttrGet(mlirFunctionTypeGet(scene->mlir, count, inputs, returned, results)));
+  mlirOperationSetAttributeByName(scene->function, STR("function_type"),
+                                  mlirTypeAttrGet(mlirFunctionTypeGet(scene->mlir, count, inputs, returned, results)));
 }
 
 void fuzzMutateModule(MlirOperation module, fuzz_random *random, FuzzText *log) {
@@ -713,8 +785,30 @@ static Token anyToken(const FuzzText *text, fuzz_random *random) {
 }
 
 void fuzzMutateText(const FuzzText *text, fuzz_random *random, FuzzText *changed, FuzzText *log) {
-  static const char *const others[] = {"0",  "-1", "i64", "i32", "f64", "\"\"", "unit", "[]", "{}", "array<i32: 1, 1>", "99999999999999999999", "dense<0> : tensor<2xi64>",
-                                       "?",  "x",  "%ctx", "tensor<*xf32>", "!moe.context", "#moe.host", "#moe.none", "true", ",", "->", "(", ")"};
+  static const char *const others[] = {"0",
+                                       "-1",
+                                       "i64",
+                                       "i32",
+                                       "f64",
+                                       "\"\"",
+                                       "unit",
+                                       "[]",
+                                       "{}",
+                                       "array<i32: 1, 1>",
+                                       "99999999999999999999",
+                                       "dense<0> : tensor<2xi64>",
+                                       "?",
+                                       "x",
+                                       "%ctx",
+                                       "tensor<*xf32>",
+                                       "!moe.context",
+                                       "#moe.host",
+                                       "#moe.none",
+                                       "true",
+                                       ",",
+                                       "->",
+                                       "(",
+                                       ")"};
   Token out = anyToken(text, random), in = anyToken(text, random);
   size_t before = (size_t)(out.begin - text->data), after = before + out.length;
   if (fuzz_chance(random, 40)) in.begin = FUZZ_PICK(random, others), in.length = strlen(in.begin);

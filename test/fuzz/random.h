@@ -26,9 +26,7 @@ static inline uint64_t fuzz_next(fuzz_random *random) {
 }
 
 // From 0 to count - 1; 0 if there is none.
-static inline int64_t fuzz_below(fuzz_random *random, int64_t count) {
-  return count > 0 ? (int64_t)(fuzz_next(random) % (uint64_t)count) : 0;
-}
+static inline int64_t fuzz_below(fuzz_random *random, int64_t count) { return count > 0 ? (int64_t)(fuzz_next(random) % (uint64_t)count) : 0; }
 
 static inline bool fuzz_chance(fuzz_random *random, int percent) { return fuzz_below(random, 100) < percent; }
 

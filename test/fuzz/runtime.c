@@ -34,6 +34,7 @@ enum {
   SLAB_BYTES = 1 << 18,
   REPAIRS = 30,
   MAX_WANTED = 4,
+  MAX_KEPT = 48,
   TIMEOUT_MS = 50
 };
 
@@ -113,24 +114,32 @@ typedef struct rank_state {
   moert_comm *comm;
   moert_context *context;
   moert_graph *graph;
-  unsigned char *slab;                                         // symmetric; its second half is for graphs, which write all of it
-  const struct op *wanted[MAX_WANTED];                         // to call next: the last first
+  unsigned char *slab;                 // symmetric; its second half is for graphs, which write all of it
+  const struct op *wanted[MAX_WANTED]; // to call next: the last first
   int num_wanted;
+  struct {
+    const char *name;
+    int64_t value;
+  } kept[MAX_KEPT]; // parameters of calls that went through, which those after them may have to share
+  int num_kept;
   _Alignas(16) unsigned char slots[STATE_SLOTS][STATE_BYTES]; // of memory that lives across calls, by the operand's name
+  const char *slot_names[STATE_SLOTS];
   uint64_t seed, episode;
   int64_t calls; // to make
   pthread_t thread;
 } rank_state;
 
 static unsigned char *slot_of(rank_state *rank, const char *name, size_t *room) {
-  static const char *const tables[] = {"send_ptrs", "recv_ptrs", "recv_count_ptrs"}; // rows of dev_ptrs
+  static const char *const tables[] = {"send_ptrs", "recv_ptrs", "recv_count_ptrs"}; // rows of dev_ptrs, as ep.init writes them
   size_t row = 0;
   for (size_t i = 0; i < FUZZ_COUNT(tables); ++i)
     if (!strcmp(name, tables[i])) row = i * (size_t)moert_comm_size(rank->comm) * 8, name = "dev_ptrs";
-  unsigned hash = 0;
-  for (const char *c = name; *c; ++c) hash = hash * 31 + (unsigned char)*c;
+  if (!strcmp(name, "atomic_counters")) name = "atomic_counters_0";
+  int slot = 0;
+  while (slot < STATE_SLOTS - 1 && rank->slot_names[slot] && strcmp(rank->slot_names[slot], name)) ++slot;
+  rank->slot_names[slot] = name;
   *room = STATE_BYTES - row;
-  return rank->slots[hash % STATE_SLOTS] + row;
+  return rank->slots[slot] + row;
 }
 
 //===--- tensors ----------------------------------------------------------------------------------===//
@@ -235,6 +244,7 @@ typedef struct call {
   fuzz_tensor tensors[MAX_OPERANDS][MAX_LIST];
   moert_tensor lists[MAX_OPERANDS][MAX_LIST];
   moert_dtype float_dtype;
+  bool shares; // parameters with the calls before
   int64_t result;
   fuzz_tensor view;
   moert_kernel *kernel;
@@ -257,6 +267,25 @@ static double any_float(fuzz_random *random) {
 }
 
 static void set_word(unsigned char *at, int64_t value) { memcpy(at, &value, sizeof value); }
+// Its place among those that are kept, or behind them.
+static int find_kept(const rank_state *rank, const char *name) {
+  int at = 0;
+  while (at < rank->num_kept && strcmp(rank->kept[at].name, name)) ++at;
+  return at;
+}
+
+static void keep_parameters(call *made) {
+  rank_state *rank = made->rank;
+  for (int i = 0; i < made->op->num_parameters; ++i) {
+    const parameter *p = &made->op->parameters[i];
+    int at = find_kept(rank, p->name);
+    if (p->is_float || at == MAX_KEPT) continue;
+    rank->kept[at].name = p->name;
+    memcpy(&rank->kept[at].value, made->params + p->offset, sizeof rank->kept[at].value);
+    if (at == rank->num_kept) ++rank->num_kept;
+  }
+}
+
 static void choose_parameters(call *made) {
   fuzz_random *random = made->random;
   size_t size = made->op->params_size;
@@ -273,6 +302,8 @@ static void choose_parameters(call *made) {
     if (value < p->minimum || (p->maximum < 8 && fuzz_chance(random, 50))) value = p->minimum; // the first case of an enumeration works everywhere
     if (fuzz_chance(random, 4)) value = fuzz_chance(random, 50) ? p->maximum : p->minimum + fuzz_below(random, p->maximum - p->minimum + 1);
     if (fuzz_chance(random, 1)) value = fuzz_chance(random, 50) ? p->maximum + 1 : fuzz_chance(random, 50) ? p->minimum - 1 : INT64_MIN;
+    int at = find_kept(made->rank, p->name);
+    if (at < made->rank->num_kept && made->shares) value = made->rank->kept[at].value;
     set_word(made->params + p->offset, value);
   }
 }
@@ -284,9 +315,11 @@ static void choose_tensor(call *made, int index, int64_t nth) {
   fuzz_tensor *tensor = &made->tensors[index][nth];
   fuzz_random *random = made->random;
   memset(tensor, 0, sizeof *tensor);
-  tensor->tensor = (moert_tensor){.device = {MOERT_DEVICE_CPU, 0}, .shape = tensor->shape, .dtype = spec->dtypes[fuzz_below(random, spec->num_dtypes)]};
+  tensor->tensor =
+      (moert_tensor){.device = {MOERT_DEVICE_CPU, 0}, .shape = tensor->shape, .dtype = spec->dtypes[fuzz_below(random, spec->num_dtypes)]};
   for (int i = 0; i < spec->num_dtypes; ++i)
-    if (is_float(spec->dtypes[i]) && spec->dtypes[i].bits == made->float_dtype.bits && spec->dtypes[i].code == made->float_dtype.code && fuzz_chance(random, 90))
+    if (is_float(spec->dtypes[i]) && spec->dtypes[i].bits == made->float_dtype.bits && spec->dtypes[i].code == made->float_dtype.code &&
+        fuzz_chance(random, 90))
       tensor->tensor.dtype = made->float_dtype;
   tensor->tensor.ndim = spec->rank >= 0 ? spec->rank : 1 + (int32_t)fuzz_below(random, 3);
   for (int32_t d = 0; d < tensor->tensor.ndim; ++d) tensor->shape[d] = from_pool(made);
@@ -303,6 +336,7 @@ static int find_operand(const op *from, const char *name, size_t length) {
 static void choose_call(call *made) {
   static const moert_dtype floats[] = {{MOERT_CODE_BFLOAT, 16, 1}, {MOERT_CODE_FLOAT, 16, 1}, {MOERT_CODE_FLOAT, 32, 1}};
   choose_pool(made);
+  made->shares = fuzz_chance(made->random, 70);
   choose_parameters(made);
   made->float_dtype = FUZZ_PICK(made->random, floats);
   int64_t list = fuzz_chance(made->random, 95) ? 1 + fuzz_below(made->random, 2) : fuzz_below(made->random, MAX_LIST);
@@ -372,7 +406,8 @@ static void spoil_sizes(call *made, moert_tensor *tensor, fuzz_tensor *memory) {
 }
 
 static void spoil_tensor(call *made) {
-  static const moert_dtype wild[] = {{MOERT_CODE_INT, 4, 1}, {MOERT_CODE_INT, 0, 1}, {77, 8, 0}, {MOERT_CODE_FLOAT, 32, 2}, {MOERT_CODE_UINT, 24, 1}, {255, 255, 65535}, {MOERT_CODE_BOOL, 8, 1}};
+  static const moert_dtype wild[] = {{MOERT_CODE_INT, 4, 1}, {MOERT_CODE_INT, 0, 1}, {77, 8, 0}, {MOERT_CODE_FLOAT, 32, 2}, {MOERT_CODE_UINT, 24, 1},
+                                     {255, 255, 65535},      {MOERT_CODE_BOOL, 8, 1}};
   fuzz_tensor *memory;
   const operand *spec;
   moert_tensor *tensor = any_tensor(made, &memory, &spec);
@@ -381,13 +416,20 @@ static void spoil_tensor(call *made) {
   bool empty = bytes_of(tensor) == 0;
   switch (fuzz_below(random, 9)) {
   case 0: tensor->data = NULL, made->must_fail = !empty; break;
-  case 1: tensor->data = (unsigned char *)tensor->data + (tensor->data ? 1 : 0), made->must_fail = !empty && tensor->dtype.bits > 8; if (!made->must_fail) tensor->data = memory->tensor.data; break;
+  case 1:
+    tensor->data = (unsigned char *)tensor->data + (tensor->data ? 1 : 0), made->must_fail = !empty && tensor->dtype.bits > 8;
+    if (!made->must_fail) tensor->data = memory->tensor.data;
+    break;
   case 2: tensor->device.type = (int32_t)fuzz_below(random, 20), made->must_fail = tensor->device.type != MOERT_DEVICE_CPU; break;
   case 3:
     tensor->dtype = FUZZ_PICK(random, wild);
     if (bytes_of(tensor) > (int64_t)memory->bytes) made->must_fail = true, made->kernel = (moert_kernel *)(void *)made;
     break;
-  case 4: tensor->ndim = spec->rank >= 0 ? (int32_t)(FUZZ_PICK(random, extremes) & 0x7fffffff) * (fuzz_chance(random, 50) ? 1 : -1) : -(int32_t)fuzz_below(random, 9); made->must_fail = tensor->ndim != memory->tensor.ndim; break;
+  case 4:
+    tensor->ndim =
+        spec->rank >= 0 ? (int32_t)(FUZZ_PICK(random, extremes) & 0x7fffffff) * (fuzz_chance(random, 50) ? 1 : -1) : -(int32_t)fuzz_below(random, 9);
+    made->must_fail = tensor->ndim != memory->tensor.ndim;
+    break;
   case 5: tensor->shape = NULL, made->must_fail = tensor->ndim > 0; break;
   case 6: spoil_sizes(made, tensor, memory); break;
   case 7:
@@ -455,8 +497,10 @@ static bool set_parameter(call *made, const char *name, size_t length, int64_t v
     const parameter *p = &made->op->parameters[i];
     if (strlen(p->name) != length || memcmp(p->name, name, length)) continue;
     double real = (double)value;
-    if (p->is_float) memcpy(made->params + p->offset, &real, sizeof real);
-    else set_word(made->params + p->offset, value);
+    if (p->is_float)
+      memcpy(made->params + p->offset, &real, sizeof real);
+    else
+      set_word(made->params + p->offset, value);
     return true;
   }
   for (int i = 0; i < made->op->num_numbers; ++i) {
@@ -468,7 +512,8 @@ static bool set_parameter(call *made, const char *name, size_t length, int64_t v
   return false;
 }
 
-// "must be [2, 3, ...]": the leading sizes, behind them the trailing ones of the operand in the same place of the first list, or of the text's last name.
+// "must be [2, 3, ...]": the leading sizes, behind them the trailing ones of the operand in the same place of the first list, or of the text's last
+// name.
 static bool set_leading(call *made, int index, int64_t nth, const char *bracket) {
   fuzz_tensor *tensor = &made->tensors[index][nth];
   int64_t sizes[MAX_RANK];
@@ -537,12 +582,14 @@ static moert_status make(call *made, bool spoils) {
   moert_status status = MOERT_ERROR_OUT_OF_MEMORY;
   if (prepare(made)) {
     if (spoils) spoil(made);
-    bool no_context = spoils && fuzz_chance(made->random, 1), no_params = spoils && fuzz_chance(made->random, 1), no_args = spoils && fuzz_chance(made->random, 1);
+    bool no_context = spoils && fuzz_chance(made->random, 1), no_params = spoils && fuzz_chance(made->random, 1),
+         no_args = spoils && fuzz_chance(made->random, 1);
     status = made->op->call(no_params ? NULL : made->params, no_args ? NULL : made->args, made->kernel, no_context ? NULL : made->rank->context);
     count(which, status);
     made->must_fail |= no_context || no_params || no_args;
     if (!strcmp(moert_status_name(status), "MOERT_ERROR_UNKNOWN")) report(made->op->name, status, "no status");
     if (status && !moert_last_error()[0]) report(made->op->name, status, "a status without a text");
+    if (!status) keep_parameters(made);
     if (!status && made->must_fail) report(made->op->name, status, "went through, though something was spoiled");
     if (status && status / 1000 != 5 && made->result != INT64_C(0x5a5a5a5a)) report(made->op->name, status, "a refused call has set the result");
     for (int i = 0; i < made->op->num_operands; ++i)
@@ -585,7 +632,8 @@ static void fuzz_op(rank_state *rank, fuzz_random *random) {
 
 static operand operand_of(const moert_argument_info *info) {
   moert_dtype dtype = {(uint8_t)info->dtype, (uint8_t)(info->dtype >> 8), (uint16_t)(info->dtype >> 16)};
-  return (operand){info->name, 0, 0, 1, {dtype}, (int)info->ndim, (moert_memory)info->memory, false, info->role == MOERT_ROLE_OUT, info->role == MOERT_ROLE_INOUT};
+  return (operand){
+      info->name, 0, 0, 1, {dtype}, (int)info->ndim, (moert_memory)info->memory, false, info->role == MOERT_ROLE_OUT, info->role == MOERT_ROLE_INOUT};
 }
 
 // The function's arguments as operands of an op, so that they are made and spoiled alike.
@@ -643,8 +691,10 @@ static void *run_rank(void *argument) {
     fuzz_random common = fuzz_start(rank->seed, rank->episode << 20 | (uint64_t)i);
     fuzz_random own = fuzz_start(rank->seed + 1 + (uint64_t)moert_comm_rank(rank->comm), rank->episode << 20 | (uint64_t)i);
     bool alike = !fuzz_chance(&own, 5);
-    if (fuzz_chance(&common, 20)) fuzz_graph(rank, alike ? &common : &own);
-    else fuzz_op(rank, alike ? &common : &own);
+    if (fuzz_chance(&common, 20))
+      fuzz_graph(rank, alike ? &common : &own);
+    else
+      fuzz_op(rank, alike ? &common : &own);
   }
   return NULL;
 }
@@ -684,7 +734,7 @@ static void print_counts(uint64_t seed) {
 
 int main(int argc, char **argv) {
   uint64_t seed = 1, episode = 0;
-  int64_t wanted = 20000;
+  int64_t wanted = 40000;
   setenv("MOERT_TIMEOUT_MS", "50", 1); // of what no context has a deadline for
   for (int i = 2; i + 1 < argc; i += 2) {
     if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[i + 1], NULL, 10);

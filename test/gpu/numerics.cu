@@ -15,8 +15,8 @@
 static const uint64_t kChunk = 1 << 20, kChunks = (uint64_t)1 << 12;
 static const long kMostThreads = 256;
 
-enum Function { TO_BF16, TO_F16, EXP, SIGMOID, SILU, DIVIDE, FUNCTIONS };
-static const char *const names[FUNCTIONS] = {"f32_to_bf16", "f32_to_f16", "exp", "sigmoid", "silu", "divide"};
+enum Function { TO_BF16, TO_F16, EXP, SIGMOID, SILU, SQUARE_ROOT, DIVIDE, FUNCTIONS };
+static const char *const names[FUNCTIONS] = {"f32_to_bf16", "f32_to_f16", "exp", "sigmoid", "silu", "square_root", "divide"};
 
 // The second operand of a pair: any pattern that has nothing to do with the first.
 __host__ __device__ static uint32_t partner(uint32_t bits) { return bits * 2654435761u ^ 0x3f123457u; }
@@ -32,6 +32,7 @@ __host__ __device__ static uint32_t evaluate(int function, uint32_t bits) {
   case EXP: return canonical(moert__exp(x));
   case SIGMOID: return canonical(moert__sigmoid(x));
   case SILU: return canonical(moert__silu(x));
+  case SQUARE_ROOT: return canonical(moert__square_root(x));
   default: return canonical(moert__divide(x, moert__float(partner(bits))));
   }
 }

@@ -97,3 +97,38 @@ func.func private @elsewhere(tensor<4xf32>)
 func.func public @exported(%ctx: !moe.context) {
   return
 }
+
+// The way back from what is returned leads through blocks of a region, and ends where it closes.
+// CHECK-LABEL: func.func @blocks(
+// CHECK-SAME: tensor<4xf32> {bufferization.writable = true}
+func.func @blocks(%out: tensor<4xf32>, %ctx: !moe.context) -> tensor<4xf32> {
+  %0 = scf.execute_region -> tensor<4xf32> {
+    cf.br ^bb1
+  ^bb1:
+    scf.yield %out : tensor<4xf32>
+  }
+  return %0 : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @circle(
+// CHECK-SAME: tensor<4xf32> {bufferization.writable = true}
+func.func @circle(%out: tensor<4xf32>, %ctx: !moe.context) -> tensor<4xf32> {
+  return %out : tensor<4xf32>
+^bb1:
+  %a = tensor.cast %b : tensor<4xf32> to tensor<4xf32>
+  %b = tensor.cast %a : tensor<4xf32> to tensor<4xf32>
+  return %a : tensor<4xf32>
+}
+
+// A loop may have more results than values that go round.
+// CHECK-LABEL: func.func @loop(
+func.func @loop(%out: tensor<4xf32>, %ctx: !moe.context) -> tensor<4xf32> {
+  %false = arith.constant false
+  %0:2 = scf.while (%value = %out) : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+    scf.condition(%false) %value, %value : tensor<4xf32>, tensor<4xf32>
+  } do {
+  ^bb0(%a: tensor<4xf32>, %b: tensor<4xf32>):
+    scf.yield %a : tensor<4xf32>
+  }
+  return %0#1 : tensor<4xf32>
+}

@@ -12,3 +12,33 @@ module {
     llvm.return
   }
 }
+
+// -----
+
+// Attributes that others wrote are refused, whatever they are.
+module {
+  // expected-error@+1 {{'llvm.func' op has an attribute 'moe.interface' that moe-declare-interface did not write}}
+  llvm.func @f(!llvm.ptr) -> i32 attributes {moe.interface = "text"}
+}
+
+// -----
+
+module {
+  // expected-error@+1 {{'llvm.func' op has an attribute 'moe.interface' that moe-declare-interface did not write}}
+  llvm.func @f(%ctx: !llvm.ptr) -> i32 attributes {moe.interface = [{memory = "device", name = "x", role = "both", symbols = [""], type = memref<?xf32>}]} {
+    %0 = llvm.mlir.constant(0 : i32) : i32
+    llvm.return %0 : i32
+  }
+}
+
+// -----
+
+// expected-error@+1 {{'builtin.module' op has an attribute 'moe.target' that moe-select-kernels did not write}}
+module attributes {moe.target = 1 : i64} {
+}
+
+// -----
+
+// expected-error@+1 {{'builtin.module' op has an attribute 'moe.kernels' that moe-select-kernels did not write}}
+module attributes {moe.kernels = ["moe.route/host", 1]} {
+}

@@ -59,3 +59,15 @@ func.func @calls(%x: memref<4xi64, #moe.host>, %y: memref<?x8xf32>, %ctx: !moe.c
   %0 = func.call @elsewhere(%x, %y, %ctx) : (memref<4xi64, #moe.host>, memref<?x8xf32>, !moe.context) -> memref<4xi64, #moe.host>
   return
 }
+
+// Views of host memory lose its memory space whatever their rank is.
+// CHECK-LABEL: func.func @deep_view(
+// CHECK: memref.reinterpret_cast %{{.*}} : memref<16xi64> to memref<1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xi64>
+func.func @deep_view(%info: memref<16xi64, #moe.host>, %ctx: !moe.context) {
+  %c0 = arith.constant 0 : index
+  %0 = memref.reinterpret_cast %info to offset: [0], sizes: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+    strides: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1] : memref<16xi64, #moe.host> to memref<1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xi64, #moe.host>
+  %one = arith.constant 1 : i64
+  memref.store %one, %0[%c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0] : memref<1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xi64, #moe.host>
+  return
+}

@@ -265,13 +265,13 @@ static void init_needs_all(void **state) {
   moert_comm *comms[2];
   moert_context *alone;
   layer call = {0};
-  assert_int_equal(setenv("MOERT_TIMEOUT_MS", "50", 1), 0); // of the communicator
+  moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
+  options.timeout_ms = 50;
   assert_ok(moert_comm_create_threads(2, comms));
-  unsetenv("MOERT_TIMEOUT_MS");
-  assert_ok(moert_context_create(comms[1], NULL, &alone));
+  assert_ok(moert_context_create(comms[1], &options, &alone));
   make_init(&call);
   assert_fails(moert_ep_init(&call.init_params, &call.init_args, NULL, alone), MOERT_ERROR_PEER_TIMEOUT,
-               "ep.init: rank 1 waited 50 ms for rank 0 (in moert_symmetric_alloc, epoch 1)");
+               "ep.init: rank 1 waited 50 ms for rank 0 (at a barrier, epoch 1)");
   assert_int_equal(call.rank_data[0], -7);
   moert_context_destroy(alone);
   destroy_ranks(comms, 2);

@@ -254,6 +254,10 @@ static void kinds_of_memory(void **state) {
   assert_fails(moert_graph_call(graph, "look", arguments, 5, context), MOERT_ERROR_INVALID_SHAPE,
                "look: size 'N' differs: argument 'square': dimension 0 is 3, argument 'square': dimension 1 is 2");
   square_shape[1] = 3;
+  arguments[4].byte_offset = UINT64_MAX;
+  assert_fails(moert_graph_call(graph, "look", arguments, 5, context), MOERT_ERROR_INVALID_MEMORY,
+               "look: argument 'flag': byte_offset 18446744073709551615 leads beyond the end of the address space");
+  arguments[4].byte_offset = 0;
   assert_int_equal(cell, -1);
   assert_ok(moert_graph_call(graph, "look", arguments, 5, context));
   assert_int_equal(cell, 16 * 1000 + 3 * 10 + 1 + 1 + 1);

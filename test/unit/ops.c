@@ -193,6 +193,8 @@ static void memory(void **state) {
   make_call(&call);
   call.logits.byte_offset = 2;
   assert_refused(&call, MOERT_ERROR_MISALIGNED, "operand 'logits': data lies 2 bytes past a multiple of 4, the size of its element type f32");
+  call.logits.byte_offset = UINT64_MAX - 3;
+  assert_refused(&call, MOERT_ERROR_INVALID_MEMORY, "operand 'logits': byte_offset 18446744073709551612 leads beyond the end of the address space");
   make_call(&call);
   call.logits.strides = call.strides;
   call.strides[0] = 8;
@@ -224,7 +226,31 @@ static void no_tokens(void **state) {
   call.logits_shape[0] = call.ids_shape[0] = call.weights_shape[0] = 0;
   call.logits.data = call.ids.data = call.weights.data = NULL;
   assert_ok(route(&call));
+  call.logits.data = call.logits_data;
+  call.logits.byte_offset = UINT64_MAX; // nor need it be an address
+  assert_ok(route(&call));
   assert_unwritten(&call);
+}
+
+// Sizes of tensors without elements are no sizes of anything in memory.
+static void sizes_without_elements(void **state) {
+  (void)state;
+  int64_t rows_shape[] = {0, INT64_C(1) << 62}, offsets_shape[] = {2}, weights_shape[] = {1, 8, INT64_C(1) << 62}, ids_shape[] = {3},
+          out_shape[] = {3, 8};
+  int32_t offsets_data[] = {0, 0}, ids_data[] = {0, 0, 0};
+  float out_data[3][8];
+  moert_tensor rows = tensor_of(NULL, 2, rows_shape, MOERT_CODE_FLOAT, 32), offsets = tensor_of(offsets_data, 1, offsets_shape, MOERT_CODE_INT, 32);
+  moert_tensor weights = tensor_of(NULL, 3, weights_shape, MOERT_CODE_FLOAT, 32), ids = tensor_of(ids_data, 1, ids_shape, MOERT_CODE_INT, 32);
+  moert_tensor out = tensor_of(out_data, 2, out_shape, MOERT_CODE_FLOAT, 32);
+  moert_moe_grouped_matmul_params params = MOERT_MOE_GROUPED_MATMUL_PARAMS_INIT;
+  moert_moe_grouped_matmul_args args = {sizeof args, &rows, &offsets, &weights, NULL, &ids, NULL, &out};
+  weights_shape[0] = 0, offsets_shape[0] = 1;
+  assert_ok(moert_moe_grouped_matmul(&params, &args, NULL, context));
+  weights_shape[0] = 1, weights_shape[1] = out_shape[1] = 0, offsets_shape[0] = 2;
+  assert_ok(moert_moe_grouped_matmul(&params, &args, NULL, context));
+  weights_shape[0] = INT64_MAX;
+  assert_fails(moert_moe_grouped_matmul(&params, &args, NULL, context), MOERT_ERROR_INVALID_SHAPE,
+               "moe.grouped_matmul: operand 'weights' dimension 0 is 9223372036854775807, must be less");
 }
 
 //===--- lists and symmetric memory -----------------------------------------------------------------===//
@@ -357,6 +383,7 @@ int main(void) {
       cmocka_unit_test(memory),
       cmocka_unit_test(overlaps),
       cmocka_unit_test(no_tokens),
+      cmocka_unit_test(sizes_without_elements),
       cmocka_unit_test(lists),
       cmocka_unit_test(symmetric_memory),
       cmocka_unit_test(signless_and_unsigned),

@@ -53,3 +53,11 @@ func.func @allocate_s3(%ctx: !moe.context) {
   %0 = moe.allocate() context(%ctx) : tensor<4x8xf32>
   return
 }
+
+// -----
+
+func.func @allocate_c3(%ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allocate' op the elements of the result must be whole bytes}}
+  %0 = moe.allocate() context(%ctx) : memref<100xi1>
+  return
+}

@@ -535,3 +535,15 @@ func.func @dispatch_max_tokens_type(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>
     {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
   return
 }
+
+// -----
+
+func.func @dispatch_s7(%ids: memref<4x1xi32>, %x: memref<4x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+              %recv: memref<?x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xf32>, %offsets: memref<2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'payloads' has rank 17, must have 16 at most}}
+  %offset = moe.dispatch topk_ids(%ids : memref<4x1xi32>) payloads(%x : memref<4x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xf32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%recv : memref<?x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xf32>) offsets(%offsets : memref<2xi32>) context(%ctx)
+    {top_k = 1 : i64, n_experts = 1 : i64, layout = "expert_grouped"} -> (i64)
+  return
+}

@@ -331,3 +331,31 @@ func.func @grouped_matmul_two_biases(%rows: memref<16x64xf32>, %offsets: memref<
     : (memref<16x64xf32>, memref<5xi32>, memref<4x32x64xf32>, memref<4x32xf32>, memref<4x32xf32>, memref<16x32xf32>, !moe.context) -> ()
   return
 }
+
+// -----
+
+func.func @grouped_matmul_s6(%rows: memref<8x8xf32>, %offsets: memref<2xi32>, %weights: memref<1x8x8xf32>, %out: memref<8x8xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'device_context' stands for 2 values, must be one}}
+  "moe.grouped_matmul"(%rows, %offsets, %weights, %out, %ctx, %ctx) <{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 2>}>
+    : (memref<8x8xf32>, memref<2xi32>, memref<1x8x8xf32>, memref<8x8xf32>, !moe.context, !moe.context) -> ()
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_s6_none(%rows: memref<8x8xf32>, %offsets: memref<2xi32>, %weights: memref<1x8x8xf32>, %out: memref<8x8xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'rows' stands for 2 values, must be one}}
+  "moe.grouped_matmul"(%rows, %rows, %offsets, %weights, %out) <{operandSegmentSizes = array<i32: 2, 1, 1, 0, 0, 0, 1, 0>}>
+    : (memref<8x8xf32>, memref<8x8xf32>, memref<2xi32>, memref<1x8x8xf32>, memref<8x8xf32>) -> ()
+  return
+}
+
+// -----
+
+// No number is one more than the largest.
+func.func @grouped_matmul_c3_largest(%rows: memref<0x8xf32>, %offsets: memref<2xi32>, %weights: memref<9223372036854775807x0x8xf32>, %out: memref<0x0xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'offsets' has size 2 in dimension 0, but the number of groups + 1 is 9223372036854775807}}
+  moe.grouped_matmul rows(%rows : memref<0x8xf32>) offsets(%offsets : memref<2xi32>) weights(%weights : memref<9223372036854775807x0x8xf32>)
+    outs(%out : memref<0x0xf32>) context(%ctx)
+  return
+}

@@ -236,3 +236,13 @@ func.func @route_s4(%logits: tensor<?x8xf32>, %ids: tensor<?x2xi32>, %weights: t
     {top_k = 2 : i64, n_experts = 8 : i64, renormalise = true} -> tensor<?x2xi32>, tensor<?x2xf32>
   return
 }
+
+// -----
+
+// An attribute of that name means nothing here.
+func.func @route_s4_segments(%logits: tensor<4x8xf32>, %ids: tensor<4x2xi32>, %weights: tensor<4x2xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.route' op has no parameter 'operandSegmentSizes'}}
+  %0:2 = "moe.route"(%logits, %ids, %weights, %ctx) <{top_k = 2 : i64, n_experts = 8 : i64}> {operandSegmentSizes = "text"}
+    : (tensor<4x8xf32>, tensor<4x2xi32>, tensor<4x2xf32>, !moe.context) -> (tensor<4x2xi32>, tensor<4x2xf32>)
+  return
+}

@@ -120,3 +120,13 @@ func.func @workspace_view_s3_unranked(%ws: memref<?xi8>, %offset: index, %ctx: !
   %0 = moe.workspace_view %ws[%offset : index] sizes() context(%ctx) : memref<?xi8> to memref<*xf32>
   return
 }
+
+// -----
+
+// A constant behind its use is not verified yet when its use is.
+func.func @workspace_view_late_constant(%ws: memref<1024xi8>, %ctx: !moe.context) {
+  %0 = "moe.workspace_view"(%ws, %offset, %ctx) : (memref<1024xi8>, i64, !moe.context) -> memref<4xf32>
+  // expected-error@+1 {{'arith.constant' op failed to verify that all of {value, result} have same type}}
+  %offset = "arith.constant"() <{value = 1.0 : f32}> : () -> i64
+  return
+}
