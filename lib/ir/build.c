@@ -135,7 +135,8 @@ bool moeConstantValue(MlirValue number, int64_t *constant) {
   if (!moeIs(op, "arith.constant") && !moeIs(op, "index.constant")) return false;
   MlirAttribute value = mlirOperationGetAttributeByName(op, STR("value"));
   // A constant that stands behind its use has not been verified yet.
-  if (mlirAttributeIsNull(value) || !mlirAttributeIsAInteger(value) || !mlirTypeEqual(mlirAttributeGetType(value), mlirValueGetType(number))) return false;
+  if (mlirAttributeIsNull(value) || !mlirAttributeIsAInteger(value) || !mlirTypeEqual(mlirAttributeGetType(value), mlirValueGetType(number)))
+    return false;
   *constant = mlirIntegerAttrGetValueInt(value);
   return true;
 }

@@ -8,7 +8,7 @@
 
 #include "lib/ir/ops.h"
 
-enum { MOE_MAX_RANK = 16 };  // of the buffers of our ops
+enum { MOE_MAX_RANK = 16 }; // of the buffers of our ops
 
 MlirNamedAttribute moeNamed(MlirContext context, const char *name, MlirAttribute attribute);
 MlirOperation moeBuild(MlirOperation before, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numResults,
@@ -20,11 +20,12 @@ MlirValue moeBuildValue(MlirOperation before, const char *name, intptr_t numOper
 MlirValue moeBuildConstant(MlirOperation before, MlirType integerOrIndex, int64_t value);
 MlirValue moeBuildIndex(MlirOperation before, MlirValue number);  // an index or i64 as index
 MlirValue moeBuildInt64(MlirOperation before, MlirValue number);  // the same as i64
-MlirValue moeBuildPointer(MlirOperation before, MlirValue int64);  // !llvm.ptr
+MlirValue moeBuildPointer(MlirOperation before, MlirValue int64); // !llvm.ptr
 MlirType moePointerType(MlirContext context);
 MlirType moeInt64Type(MlirContext context);
 
-// Runs of ops of a module: all with one of the names (the last is NULL; "moe." stands for all of the dialect that the table of ops has), in walking order. The array is the caller's to free.
+// Runs of ops of a module: all with one of the names (the last is NULL; "moe." stands for all of the dialect that the table of ops has), in walking
+// order. The array is the caller's to free.
 typedef struct MoeOpList {
   MlirOperation *ops;
   intptr_t count, capacity;
@@ -33,14 +34,14 @@ MoeOpList moeFindOps(MlirOperation root, const char *const *names);
 #define MOE_FIND(root, ...) moeFindOps(root, (const char *const[]){__VA_ARGS__, NULL})
 
 bool moeIs(MlirOperation op, const char *name);
-bool moeIsPublic(MlirOperation symbol);  // also if it does not say so
+bool moeIsPublic(MlirOperation symbol); // also if it does not say so
 
 // Facts about types and values
-int64_t moeDtypeCode(MlirType element);                      // moert_dtype as code | bits << 8 | lanes << 16
-int64_t moeElementBytes(MlirType element);                   // 0 if not 1, 2, 4 or 8
-int64_t moeStaticBytes(MlirType buffer);                     // MOE_DYNAMIC if a dimension is not known or the product overflows
-bool moeConstantValue(MlirValue number, int64_t *constant);  // of arith.constant and index.constant
-MlirLogicalResult moeCheckExtents(MlirOperation op, int index, MlirType buffer);   // as many as dynamic dimensions
-MlirLogicalResult moeCheckContiguousBuffer(MlirOperation op, MlirType buffer);    // identity layout, default memory space, at most MOE_MAX_RANK
+int64_t moeDtypeCode(MlirType element);                                          // moert_dtype as code | bits << 8 | lanes << 16
+int64_t moeElementBytes(MlirType element);                                       // 0 if not 1, 2, 4 or 8
+int64_t moeStaticBytes(MlirType buffer);                                         // MOE_DYNAMIC if a dimension is not known or the product overflows
+bool moeConstantValue(MlirValue number, int64_t *constant);                      // of arith.constant and index.constant
+MlirLogicalResult moeCheckExtents(MlirOperation op, int index, MlirType buffer); // as many as dynamic dimensions
+MlirLogicalResult moeCheckContiguousBuffer(MlirOperation op, MlirType buffer);   // identity layout, default memory space, at most MOE_MAX_RANK
 
 #endif

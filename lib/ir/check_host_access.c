@@ -1,7 +1,8 @@
 //===- check_host_access.c - moe-check-host-access ------------------------------------------------===//
 //
 // Host code of a graph reads and writes no element of a buffer that may lie on a device. Elements are the business of linalg ops, of
-// scf.forall and scf.parallel, and of epilogues, which become loops on the host and kernels elsewhere; so a graph that compiles for one target compiles for all.
+// scf.forall and scf.parallel, and of epilogues, which become loops on the host and kernels elsewhere; so a graph that compiles for one target
+// compiles for all.
 //
 //===----------------------------------------------------------------------------------------------===//
 

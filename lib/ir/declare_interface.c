@@ -23,16 +23,16 @@ enum { MAX_NAME = 128 };
 typedef struct Argument {
   char name[MAX_NAME];
   MlirType type;
-  MlirAttribute attributes;  // dictionary that the author wrote, or null
-  bool destination;          // something that the function returns was written into it
-  bool symmetric;            // an op uses it as a workspace
-  MlirOperation initialize;  // the op that lays the workspace out, or null
+  MlirAttribute attributes; // dictionary that the author wrote, or null
+  bool destination;         // something that the function returns was written into it
+  bool symmetric;           // an op uses it as a workspace
+  MlirOperation initialize; // the op that lays the workspace out, or null
 } Argument;
 
 typedef struct Function {
   MlirOperation op;
   MlirBlock entry;
-  intptr_t count;  // without the context
+  intptr_t count; // without the context
   Argument *arguments;
 } Function;
 
@@ -100,7 +100,8 @@ static MlirLogicalResult checkType(const Function *function, intptr_t index) {
   if (!hasDtype(element) || (!isBuffer(type) && mlirTypeIsAFloat(type) && moeElementBytes(type) < 2))
     return moeError(function->op, "argument '%s' has an element type that callers cannot pass: " ELEMENT_RULE, argument->name);
   if (!isBuffer(type)) return MOE_OK;
-  if (mlirShapedTypeGetRank(type) > MOE_MAX_RANK) return moeError(function->op, "argument '%s' must have rank %d at most", argument->name, MOE_MAX_RANK);
+  if (mlirShapedTypeGetRank(type) > MOE_MAX_RANK)
+    return moeError(function->op, "argument '%s' must have rank %d at most", argument->name, MOE_MAX_RANK);
   if (mlirTypeIsAMemRef(type) && !mlirAffineMapIsIdentity(mlirMemRefTypeGetAffineMap(type)))
     return moeError(function->op, "argument '%s' must be contiguous: its type has a layout", argument->name);
   return MOE_OK;
@@ -117,12 +118,12 @@ static MlirLogicalResult readArgument(const Function *function, intptr_t index, 
 
 //===--- which arguments are destinations ---------------------------------------------------------===//
 
-// The values that what a function returns was made from, each once: branches that join make 2^n ways back, and unreachable code can define values in a
-// circle.
+// The values that what a function returns was made from, each once: branches that join make 2^n ways back, and unreachable code can define values in
+// a circle.
 typedef struct Trail {
   MlirValue *values;
-  size_t count, capacity;  // at most half as many values as the table has places
-  size_t *table;           // by a value's address: its number from 1; 0: free
+  size_t count, capacity; // at most half as many values as the table has places
+  size_t *table;          // by a value's address: its number from 1; 0: free
 } Trail;
 
 static size_t *placeOf(const Trail *trail, MlirValue value) {
@@ -138,7 +139,7 @@ static void growTrail(Trail *trail) {
   trail->capacity = trail->capacity ? 2 * trail->capacity : 64;
   trail->table = calloc(trail->capacity, sizeof *trail->table);
   trail->values = realloc(trail->values, trail->capacity / 2 * sizeof *trail->values);
-  if (!trail->table || !trail->values) abort();  // as LLVM does when it has no memory
+  if (!trail->table || !trail->values) abort(); // as LLVM does when it has no memory
   for (size_t i = 0; i < trail->count; ++i) *placeOf(trail, trail->values[i]) = i + 1;
 }
 
@@ -155,13 +156,13 @@ static void follow(Trail *trail, MlirValue value) {
 static MlirValue writtenInto(MlirOperation op, intptr_t result) {
   static const char *const first[] = {"tensor.cast", "tensor.expand_shape", "tensor.collapse_shape", "tensor.reshape", "scf.while"};
   static const char *const second[] = {"tensor.insert", "tensor.insert_slice", "bufferization.materialize_in_destination"};
-  static const char *const last[] = {"linalg.", "scf.forall", "scf.for"};  // as many as results, at the end
+  static const char *const last[] = {"linalg.", "scf.forall", "scf.for"}; // as many as results, at the end
   intptr_t operands = mlirOperationGetNumOperands(op), results = mlirOperationGetNumResults(op);
   const MoeOp *ours = moeOpOf(op);
   for (intptr_t i = 0, next = 0; ours && i < operands; ++i)
     if (ours->operands[moeOperandIndex(op, i)].kind == MOE_DESTINATION && next++ == result) return mlirOperationGetOperand(op, i);
   for (size_t i = 0; i < sizeof first / sizeof *first; ++i)
-    if (moeIs(op, first[i]) && result < operands) return mlirOperationGetOperand(op, result);  // scf.while may have more results
+    if (moeIs(op, first[i]) && result < operands) return mlirOperationGetOperand(op, result); // scf.while may have more results
   for (size_t i = 0; i < sizeof second / sizeof *second; ++i)
     if (moeIs(op, second[i])) return mlirOperationGetOperand(op, 1);
   for (size_t i = 0; i < sizeof last / sizeof *last; ++i)
@@ -188,8 +189,10 @@ static void followBack(const Function *function, MlirValue value, Trail *trail) 
   }
   MlirOperation op = mlirOpResultGetOwner(value);
   intptr_t result = mlirOpResultGetResultNumber(value);
-  if (moeIs(op, "scf.if") || moeIs(op, "scf.index_switch") || moeIs(op, "scf.execute_region")) followBranches(trail, op, result);
-  else follow(trail, writtenInto(op, result));
+  if (moeIs(op, "scf.if") || moeIs(op, "scf.index_switch") || moeIs(op, "scf.execute_region"))
+    followBranches(trail, op, result);
+  else
+    follow(trail, writtenInto(op, result));
 }
 
 static void markDestinations(const Function *function) {
@@ -219,7 +222,8 @@ static void markWorkspaces(const Function *function) {
   free(ours.ops);
 }
 
-static const char *const workspaceParameters[] = {"max_num_tokens", "dispatch_bytes_per_token", "combine_bytes_per_token", "eplb_stats_num_experts", "ep_size"};
+static const char *const workspaceParameters[] = {"max_num_tokens", "dispatch_bytes_per_token", "combine_bytes_per_token", "eplb_stats_num_experts",
+                                                  "ep_size"};
 enum { WORKSPACE_PARAMETERS = sizeof workspaceParameters / sizeof *workspaceParameters };
 
 // Functions that share a workspace by name share the op that lays it out.
@@ -267,7 +271,8 @@ static MlirLogicalResult symbolsOf(const Function *function, const Argument *arg
   MlirContext mlir = mlirOperationGetContext(function->op);
   MlirAttribute dims = authored(argument, MOE_ARGUMENT_DIMS), names[MOE_MAX_RANK];
   intptr_t rank = isBuffer(argument->type) ? mlirShapedTypeGetRank(argument->type) : 0, next = 0;
-  if (!mlirAttributeIsNull(dims) && !mlirAttributeIsAArray(dims)) return moeError(function->op, "moe.dims of argument '%s' must be an array of strings", argument->name);
+  if (!mlirAttributeIsNull(dims) && !mlirAttributeIsAArray(dims))
+    return moeError(function->op, "moe.dims of argument '%s' must be an array of strings", argument->name);
   intptr_t given = mlirAttributeIsNull(dims) ? 0 : mlirArrayAttrGetNumElements(dims);
   for (intptr_t dim = 0; dim < rank; ++dim) {
     names[dim] = string(mlir, "");
@@ -275,7 +280,8 @@ static MlirLogicalResult symbolsOf(const Function *function, const Argument *arg
     if (next < given) names[dim] = mlirArrayAttrGetElement(dims, next);
     if (!mlirAttributeIsAString(names[dim])) return moeError(function->op, "moe.dims of argument '%s' must be an array of strings", argument->name);
     MlirStringRef name = mlirStringAttrGetValue(names[dim]);
-    if (name.length > 0 && !isName(name)) return moeError(function->op, "moe.dims of argument '%s' must consist of names: " NAME_RULE, argument->name);
+    if (name.length > 0 && !isName(name))
+      return moeError(function->op, "moe.dims of argument '%s' must consist of names: " NAME_RULE, argument->name);
     ++next;
   }
   if (given && given != next)
@@ -313,7 +319,8 @@ static MlirLogicalResult writeInterface(const Function *function) {
   MlirLogicalResult result = MOE_OK;
   for (intptr_t i = 0; i < function->count && mlirLogicalResultIsSuccess(result); ++i) result = writeArgument(function, i, &entries[i]);
   if (mlirLogicalResultIsSuccess(result))
-    mlirOperationSetAttributeByName(function->op, STR(MOE_INTERFACE), mlirArrayAttrGet(mlirOperationGetContext(function->op), function->count, entries));
+    mlirOperationSetAttributeByName(function->op, STR(MOE_INTERFACE),
+                                    mlirArrayAttrGet(mlirOperationGetContext(function->op), function->count, entries));
   free(entries);
   return result;
 }
@@ -324,7 +331,8 @@ static MlirLogicalResult checkResults(MlirOperation op) {
   MlirType type = mlirTypeAttrGetValue(mlirOperationGetAttributeByName(op, STR("function_type")));
   for (intptr_t i = 0; i < mlirFunctionTypeGetNumResults(type); ++i)
     if (!isTensor(mlirFunctionTypeGetResult(type, i)))
-      return moeError(op, "result #%ld must be a ranked tensor, which is a destination among the arguments; write numbers into a memref in #moe.host", (long)i);
+      return moeError(op, "result #%ld must be a ranked tensor, which is a destination among the arguments; write numbers into a memref in #moe.host",
+                      (long)i);
   return MOE_OK;
 }
 
@@ -370,4 +378,5 @@ static MlirLogicalResult run(MlirOperation module, const char *const *options) {
 
 static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__moe__, mlirGetDialectHandle__bufferization__, NULL};
 
-const MoePass moeDeclareInterface = {"moe-declare-interface", "Record the functions' interfaces and protect the tensors that they only read", NULL, dialects, run};
+const MoePass moeDeclareInterface = {"moe-declare-interface", "Record the functions' interfaces and protect the tensors that they only read", NULL,
+                                     dialects, run};

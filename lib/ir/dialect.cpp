@@ -251,7 +251,8 @@ bool moeOnlyReads(MlirOperation op) {
     if (!::moe::isDestination(operand)) return {};                                                                                                   \
     return {{::moe::resultOf(operand), bufferization::BufferRelation::Equivalent}};                                                                  \
   }                                                                                                                                                  \
-  LogicalResult OP::bufferize(RewriterBase &rewriter, const bufferization::BufferizationOptions &options, bufferization::BufferizationState &state) { \
+  LogicalResult OP::bufferize(RewriterBase &rewriter, const bufferization::BufferizationOptions &options,                                            \
+                              bufferization::BufferizationState &state) {                                                                            \
     return ::moe::bufferizeOp(*this, rewriter, options, state);                                                                                      \
   }
 

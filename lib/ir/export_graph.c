@@ -1,7 +1,7 @@
 //===- export_graph.c - moe-export-graph ----------------------------------------------------------===//
 //
-// At the end of the pipeline, in the LLVM dialect: an entry for every function that takes its arguments as an array, and the data symbol `moert_graph_info`,
-// the structs of <moert/moert.h>. They are written as text and parsed.
+// At the end of the pipeline, in the LLVM dialect: an entry for every function that takes its arguments as an array, and the data symbol
+// `moert_graph_info`, the structs of <moert/moert.h>. They are written as text and parsed.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -24,7 +24,7 @@
 typedef struct Text {
   char *data;
   size_t used, capacity;
-  int serial;  // of the next global
+  int serial; // of the next global
 } Text;
 
 static void print(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -37,7 +37,7 @@ static void print(Text *text, const char *format, ...) {
   if (text->used + length + 1 > text->capacity) {
     text->capacity = 2 * (text->used + length + 1);
     text->data = realloc(text->data, text->capacity);
-    if (!text->data) abort();  // as LLVM does when it has no memory
+    if (!text->data) abort(); // as LLVM does when it has no memory
   }
   vsnprintf(text->data + text->used, length + 1, format, again);
   va_end(again);
@@ -66,18 +66,22 @@ static int writeNumbers(Text *text, intptr_t count, const int64_t *numbers) {
 // A struct, or an array of structs, is built field by field in the initialiser of its global.
 typedef struct Field {
   enum { NUMBER, GLOBAL, FUNCTION } kind;
-  int64_t number;        // or the number of a global
-  const char *function;  // entry of this function
+  int64_t number;       // or the number of a global
+  const char *function; // entry of this function
 } Field;
 
 static Field number(int64_t value) { return (Field){NUMBER, value, NULL}; }
 static Field global(int constant) { return (Field){GLOBAL, constant, NULL}; }
 
 static void writeField(Text *text, const Field *field, const char *type, const char *position, int *value) {
-  if (field->kind == NUMBER) print(text, "  %%f%d = llvm.mlir.constant(%" PRId64 " : i64) : i64\n", *value, field->number);
-  else if (field->kind == FUNCTION) print(text, "  %%f%d = llvm.mlir.addressof @\"moe.entry.%s\" : !llvm.ptr\n", *value, field->function);
-  else if (field->number < 0) print(text, "  %%f%d = llvm.mlir.zero : !llvm.ptr\n", *value);
-  else print(text, "  %%f%d = llvm.mlir.addressof @moe.c%" PRId64 " : !llvm.ptr\n", *value, field->number);
+  if (field->kind == NUMBER)
+    print(text, "  %%f%d = llvm.mlir.constant(%" PRId64 " : i64) : i64\n", *value, field->number);
+  else if (field->kind == FUNCTION)
+    print(text, "  %%f%d = llvm.mlir.addressof @\"moe.entry.%s\" : !llvm.ptr\n", *value, field->function);
+  else if (field->number < 0)
+    print(text, "  %%f%d = llvm.mlir.zero : !llvm.ptr\n", *value);
+  else
+    print(text, "  %%f%d = llvm.mlir.addressof @moe.c%" PRId64 " : !llvm.ptr\n", *value, field->number);
   print(text, "  %%a%d = llvm.insertvalue %%f%d, %%a%d[%s] : %s\n", *value + 1, *value, *value, position, type);
   ++*value;
 }
@@ -86,15 +90,20 @@ static void writeField(Text *text, const Field *field, const char *type, const c
 static void writeStructs(Text *text, const char *linkage, const char *name, intptr_t rows, intptr_t columns, const Field *fields) {
   char row[256] = "!llvm.struct<(", type[320], position[48];
   int value = 0;
-  for (intptr_t c = 0; c < columns; ++c) snprintf(row + strlen(row), sizeof row - strlen(row), "%s%s", c ? ", " : "", fields[c].kind == NUMBER ? "i64" : "ptr");
+  for (intptr_t c = 0; c < columns; ++c)
+    snprintf(row + strlen(row), sizeof row - strlen(row), "%s%s", c ? ", " : "", fields[c].kind == NUMBER ? "i64" : "ptr");
   snprintf(row + strlen(row), sizeof row - strlen(row), ")>");
-  if (rows) snprintf(type, sizeof type, "!llvm.array<%ld x %s>", (long)rows, row + strlen("!llvm."));
-  else snprintf(type, sizeof type, "%s", row);
+  if (rows)
+    snprintf(type, sizeof type, "!llvm.array<%ld x %s>", (long)rows, row + strlen("!llvm."));
+  else
+    snprintf(type, sizeof type, "%s", row);
   print(text, "llvm.mlir.global %s constant @%s() : %s {\n  %%a0 = llvm.mlir.poison : %s\n", linkage, name, type, type);
   for (intptr_t r = 0; r < (rows ? rows : 1); ++r) {
     for (intptr_t c = 0; c < columns; ++c) {
-      if (rows) snprintf(position, sizeof position, "%ld, %ld", (long)r, (long)c);
-      else snprintf(position, sizeof position, "%ld", (long)c);
+      if (rows)
+        snprintf(position, sizeof position, "%ld, %ld", (long)r, (long)c);
+      else
+        snprintf(position, sizeof position, "%ld", (long)c);
       writeField(text, &fields[r * columns + c], type, position, &value);
     }
   }
@@ -135,7 +144,8 @@ static bool isOneOf(MlirAttribute attribute, const char *const *names) {
 }
 
 static bool isArrayOf(MlirAttribute attribute, intptr_t count, bool (*isElement)(MlirAttribute)) {
-  if (mlirAttributeIsNull(attribute) || !mlirAttributeIsAArray(attribute) || (count >= 0 && mlirArrayAttrGetNumElements(attribute) != count)) return false;
+  if (mlirAttributeIsNull(attribute) || !mlirAttributeIsAArray(attribute) || (count >= 0 && mlirArrayAttrGetNumElements(attribute) != count))
+    return false;
   for (intptr_t i = 0; i < mlirArrayAttrGetNumElements(attribute); ++i)
     if (!isElement(mlirArrayAttrGetElement(attribute, i))) return false;
   return true;
@@ -193,10 +203,14 @@ static void writeArgument(Text *text, MlirAttribute argument, Field *fields) {
 
 // The type of an argument of the C interface: numbers go by value, buffers by their descriptor's address.
 static void printArgumentType(Text *text, MlirType type) {
-  if (isBuffer(type)) print(text, "!llvm.ptr");
-  else if (mlirTypeIsAIndex(type)) print(text, "i64");
-  else if (mlirTypeIsAInteger(type)) print(text, "i%u", mlirIntegerTypeGetWidth(type));
-  else print(text, mlirTypeIsABF16(type) ? "bf16" : "f%u", mlirFloatTypeGetWidth(type));
+  if (isBuffer(type))
+    print(text, "!llvm.ptr");
+  else if (mlirTypeIsAIndex(type))
+    print(text, "i64");
+  else if (mlirTypeIsAInteger(type))
+    print(text, "i%u", mlirIntegerTypeGetWidth(type));
+  else
+    print(text, mlirTypeIsABF16(type) ? "bf16" : "f%u", mlirFloatTypeGetWidth(type));
 }
 
 static void printArgumentTypes(Text *text, MlirAttribute interface) {
@@ -204,7 +218,7 @@ static void printArgumentTypes(Text *text, MlirAttribute interface) {
     printArgumentType(text, mlirTypeAttrGetValue(member(mlirArrayAttrGetElement(interface, i), "type")));
     print(text, ", ");
   }
-  print(text, "!llvm.ptr");  // the context
+  print(text, "!llvm.ptr"); // the context
 }
 
 static void writeEntry(Text *text, const char *name, MlirAttribute interface) {
@@ -298,7 +312,7 @@ static MlirLogicalResult checkAttributes(MlirOperation module, const MoeOpList *
 
 static MlirLogicalResult writeFunctions(Text *text, MlirOperation module, const MoeOpList *found) {
   Field *fields = calloc((size_t)found->count * FUNCTION_FIELDS + 1, sizeof *fields);
-  char(*names)[256] = calloc((size_t)found->count + 1, sizeof *names);
+  char (*names)[256] = calloc((size_t)found->count + 1, sizeof *names);
   intptr_t count = 0;
   for (intptr_t i = 0; i < found->count; ++i) {
     if (!exportedName(found->ops[i], names[count], sizeof *names)) continue;

@@ -24,7 +24,7 @@
 static MlirType loweredType(MlirType type) {
   if (moeMlirTypeIsAContext(type)) return moePointerType(mlirTypeGetContext(type));
   if (!mlirTypeIsAMemRef(type) || !moeMlirAttributeIsAHost(mlirMemRefTypeGetMemorySpace(type))) return type;
-  intptr_t rank = mlirShapedTypeGetRank(type);  // of any view in the function
+  intptr_t rank = mlirShapedTypeGetRank(type); // of any view in the function
   int64_t *shape = malloc((size_t)(rank + 1) * sizeof *shape);
   for (intptr_t dim = 0; dim < rank; ++dim) shape[dim] = mlirShapedTypeGetDimSize(type, dim);
   MlirType lowered = mlirMemRefTypeGet(mlirShapedTypeGetElementType(type), rank, shape, mlirMemRefTypeGetLayout(type), mlirAttributeGetNull());
@@ -132,7 +132,8 @@ static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   return result;
 }
 
-static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__arith__, mlirGetDialectHandle__cf__, mlirGetDialectHandle__func__,
-                                                      mlirGetDialectHandle__llvm__, mlirGetDialectHandle__memref__, NULL};
+static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__arith__, mlirGetDialectHandle__cf__,     mlirGetDialectHandle__func__,
+                                                      mlirGetDialectHandle__llvm__,  mlirGetDialectHandle__memref__, NULL};
 
-const MoePass moeLowerToRuntime = {"moe-lower-to-runtime", "Turn ops on buffers into calls of the runtime that leave the function on error", NULL, dialects, run};
+const MoePass moeLowerToRuntime = {"moe-lower-to-runtime", "Turn ops on buffers into calls of the runtime that leave the function on error", NULL,
+                                   dialects, run};

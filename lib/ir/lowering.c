@@ -17,7 +17,7 @@ void moeReplaceOp(MlirOperation op, intptr_t numValues, const MlirValue *values)
 //===--- the frame: the words of one call ---------------------------------------------------------===//
 
 typedef struct Word {
-  MlirValue value;  // an i64; null: the address of word `target` of the same frame
+  MlirValue value; // an i64; null: the address of word `target` of the same frame
   intptr_t target;
 } Word;
 
@@ -34,7 +34,7 @@ static intptr_t reserve(Frame *frame, intptr_t count) {
   if (frame->count > frame->capacity) {
     frame->capacity = 2 * frame->count;
     frame->words = realloc(frame->words, (size_t)frame->capacity * sizeof *frame->words);
-    if (!frame->words) abort();  // as LLVM does when it has no memory
+    if (!frame->words) abort(); // as LLVM does when it has no memory
   }
   MlirOperation before = frame->lowering->before;
   MlirValue zero = moeBuildConstant(before, moeInt64Type(frame->lowering->mlir), 0);
@@ -79,7 +79,8 @@ static void packTensor(Frame *frame, intptr_t tensor, MlirValue buffer) {
 
   packType(frame, tensor, type);
   setValue(frame, tensor + TENSOR_DATA, addressOf(before, buffer));
-  MlirValue product[2] = {moeBuildInt64(before, mlirOperationGetResult(metadata, 1)), moeBuildConstant(before, moeInt64Type(mlir), moeElementBytes(element))};
+  MlirValue product[2] = {moeBuildInt64(before, mlirOperationGetResult(metadata, 1)),
+                          moeBuildConstant(before, moeInt64Type(mlir), moeElementBytes(element))};
   setValue(frame, tensor + TENSOR_BYTE_OFFSET, moeBuildValue(before, "arith.muli", 2, product, moeInt64Type(mlir), 0, NULL));
   intptr_t extents = frame->words[tensor + TENSOR_SHAPE].target;
   for (intptr_t i = 0; i < 2 * rank; ++i) setValue(frame, extents + i, moeBuildInt64(before, mlirOperationGetResult(metadata, 2 + i)));
@@ -94,8 +95,10 @@ static void packView(Frame *frame, intptr_t tensor, MlirOperation op, MlirType t
   packType(frame, tensor, type);
   intptr_t extents = frame->words[tensor + TENSOR_SHAPE].target;
   for (intptr_t dim = 0; dim < rank; ++dim) {
-    if (mlirShapedTypeIsDynamicDim(type, dim)) setValue(frame, extents + dim, moeBuildInt64(frame->lowering->before, mlirOperationGetOperand(op, next++)));
-    else setNumber(frame, extents + dim, mlirShapedTypeGetDimSize(type, dim));
+    if (mlirShapedTypeIsDynamicDim(type, dim))
+      setValue(frame, extents + dim, moeBuildInt64(frame->lowering->before, mlirOperationGetOperand(op, next++)));
+    else
+      setNumber(frame, extents + dim, mlirShapedTypeGetDimSize(type, dim));
   }
   setNumber(frame, tensor + TENSOR_STRIDES, 0);
 }
@@ -202,9 +205,9 @@ static void declare(MlirOperation before, const char *symbol, intptr_t numInputs
     MlirOperationState state = mlirOperationStateGet(STR("func.func"), mlirOperationGetLocation(before));
     MlirRegion body = mlirRegionCreate();
     mlirOperationStateAddOwnedRegions(&state, 1, &body);
-    MlirNamedAttribute attributes[3] = {
-        moeNamed(mlir, "sym_name", mlirStringAttrGet(mlir, STR(symbol))), moeNamed(mlir, "sym_visibility", mlirStringAttrGet(mlir, STR("private"))),
-        moeNamed(mlir, "function_type", mlirTypeAttrGet(mlirFunctionTypeGet(mlir, numInputs, inputs, 1, &status)))};
+    MlirNamedAttribute attributes[3] = {moeNamed(mlir, "sym_name", mlirStringAttrGet(mlir, STR(symbol))),
+                                        moeNamed(mlir, "sym_visibility", mlirStringAttrGet(mlir, STR("private"))),
+                                        moeNamed(mlir, "function_type", mlirTypeAttrGet(mlirFunctionTypeGet(mlir, numInputs, inputs, 1, &status)))};
     mlirOperationStateAddAttributes(&state, 3, attributes);
     mlirSymbolTableInsert(table, mlirOperationCreate(&state));
   }
@@ -244,8 +247,8 @@ static void callAndCheck(const char *symbol, intptr_t numOperands, const MlirVal
 }
 
 typedef struct Call {
-  MlirValue words;   // of the frame, after the call
-  intptr_t scalar;   // which of them the scalar result is
+  MlirValue words; // of the frame, after the call
+  intptr_t scalar; // which of them the scalar result is
 } Call;
 
 static Call makeCall(MlirOperation op, MlirType view, MoeLowering *lowering) {
@@ -258,7 +261,8 @@ static Call makeCall(MlirOperation op, MlirType view, MoeLowering *lowering) {
   storeWords(&frame, call.words, base);
   free(frame.words);
   MlirValue kernel = moeBuildValue(op, "llvm.mlir.zero", 0, NULL, moePointerType(lowering->mlir), 0, NULL);
-  MlirValue operands[4] = {moeBuildPointer(op, wordAddress(op, base, params)), moeBuildPointer(op, wordAddress(op, base, args)), kernel, lowering->context};
+  MlirValue operands[4] = {moeBuildPointer(op, wordAddress(op, base, params)), moeBuildPointer(op, wordAddress(op, base, args)), kernel,
+                           lowering->context};
   callAndCheck(moeOpOf(op)->symbol, 4, operands, lowering);
   return call;
 }
@@ -291,7 +295,8 @@ static MlirValue boundedProduct(MlirValue a, MlirValue b, MlirOperation before) 
   MlirType i64 = moeInt64Type(mlir), i1 = mlirIntegerTypeGet(mlir, 1);
   MlirOperation product = moeBuild(before, "arith.mulsi_extended", 2, (MlirValue[]){a, b}, 2, (MlirType[]){i64, i64}, 0, NULL);
   MlirValue low = mlirOperationGetResult(product, 0), zero = moeBuildConstant(before, i64, 0);
-  MlirNamedAttribute equal = moeNamed(mlir, "predicate", mlirIntegerAttrGet(i64, 0)), atLeast = moeNamed(mlir, "predicate", mlirIntegerAttrGet(i64, 5));
+  MlirNamedAttribute equal = moeNamed(mlir, "predicate", mlirIntegerAttrGet(i64, 0)),
+                     atLeast = moeNamed(mlir, "predicate", mlirIntegerAttrGet(i64, 5));
   MlirValue narrow = moeBuildValue(before, "arith.cmpi", 2, (MlirValue[]){mlirOperationGetResult(product, 1), zero}, i1, 1, &equal);
   MlirValue positive = moeBuildValue(before, "arith.cmpi", 2, (MlirValue[]){low, zero}, i1, 1, &atLeast);
   MlirValue fits = moeBuildValue(before, "arith.andi", 2, (MlirValue[]){narrow, positive}, i1, 0, NULL);

@@ -13,9 +13,9 @@
 struct MoeLowering {
   MlirContext mlir;
   MlirOperation before;
-  MlirValue context;  // the function's moert_context, an !llvm.ptr
-  MlirBlock entry;    // of the function: what lives on the stack is allocated there
-  MlirBlock exit;     // takes a status and returns it
+  MlirValue context; // the function's moert_context, an !llvm.ptr
+  MlirBlock entry;   // of the function: what lives on the stack is allocated there
+  MlirBlock exit;    // takes a status and returns it
 };
 
 // What every op does: pack parameters and operands, call, leave the function if the status is an error. Results are replaced; the op is erased.

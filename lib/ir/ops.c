@@ -33,8 +33,8 @@ static bool hasSegments(const MoeOp *info) {
   return lists > 1;
 }
 
-// How many operands entry `index` has: of one list, what the others leave over. Until S6 is checked, segments can give an operand that is no list none or
-// several.
+// How many operands entry `index` has: of one list, what the others leave over. Until S6 is checked, segments can give an operand that is no list
+// none or several.
 static intptr_t segmentSize(MlirOperation op, const MoeOp *info, int index) {
   if (hasSegments(info)) return mlirDenseI32ArrayGetElement(attributeOf(op, "operandSegmentSizes"), index);
   return isList(&info->operands[index]) ? mlirOperationGetNumOperands(op) - (info->numOperands - 1) : 1;
@@ -93,7 +93,7 @@ double moeFloat(MlirOperation op, const char *name) {
 static MlirLogicalResult emitError(MlirLocation location, MlirStringRef name, const char *format, va_list arguments) {
   char text[768];
   int used = snprintf(text, sizeof text, "'%.*s' op ", (int)name.length, name.data);
-  if (used >= (int)sizeof text) used = (int)sizeof text - 1;  // a name that is not one of ours may be of any length
+  if (used >= (int)sizeof text) used = (int)sizeof text - 1; // a name that is not one of ours may be of any length
   vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
   mlirEmitError(location, text);
   return MOE_FAIL;
@@ -142,9 +142,7 @@ MlirLogicalResult moeCheckSameDim(MlirOperation op, int index, intptr_t dim, int
   return moeCheckDim(op, index, dim, moeDim(moeOperand(op, other), otherDim), symbol);
 }
 
-static MlirValue nthOperand(MlirOperation op, int index, intptr_t nth) {
-  return mlirOperationGetOperand(op, moeOperandRange(op, index).first + nth);
-}
+static MlirValue nthOperand(MlirOperation op, int index, intptr_t nth) { return mlirOperationGetOperand(op, moeOperandRange(op, index).first + nth); }
 
 MlirLogicalResult moeCheckTrailingDims(MlirOperation op, int index, intptr_t nth, intptr_t dim, int other, intptr_t otherNth, intptr_t otherDim) {
   MlirValue value = nthOperand(op, index, nth), reference = nthOperand(op, other, otherNth);
@@ -161,7 +159,9 @@ MlirLogicalResult moeCheckTrailingDims(MlirOperation op, int index, intptr_t nth
   return MOE_OK;
 }
 
-MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index) { return moeCheckDim(op, index, 0, MOERT_METAINFO_FIELDS, "the number of metainfo fields"); }
+MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index) {
+  return moeCheckDim(op, index, 0, MOERT_METAINFO_FIELDS, "the number of metainfo fields");
+}
 
 //===--- what holds for every op ------------------------------------------------------------------===//
 
@@ -178,8 +178,8 @@ static MlirLogicalResult checkNotMixed(MlirOperation op, const MoeOp *info) {
     if (!hasValueSemantics(entry)) continue;
     bool tensor = isTensor(mlirOperationGetOperand(op, i));
     if (first && tensor != tensors)
-      return moeError(op, "operand '%s' is a %s, but operand '%s' is a %s: use tensors or memrefs throughout", entry->name, tensor ? "tensor" : "memref",
-                      first, tensors ? "tensor" : "memref");
+      return moeError(op, "operand '%s' is a %s, but operand '%s' is a %s: use tensors or memrefs throughout", entry->name,
+                      tensor ? "tensor" : "memref", first, tensors ? "tensor" : "memref");
     if (!first) first = entry->name, tensors = tensor;
   }
   return MOE_OK;
@@ -196,7 +196,8 @@ static MlirLogicalResult checkMemory(MlirOperation op, const MoeOp *info) {
     if (host && !moeMlirAttributeIsAHost(space))
       return moeError(op, "operand '%s' must be in host memory: give its type the memory space #moe.host", entry->name);
     if (!host && !mlirAttributeIsNull(space))
-      return moeError(op, "operand '%s' must be in %s memory, which is the default memory space: its type has another one", entry->name, entry->memory);
+      return moeError(op, "operand '%s' must be in %s memory, which is the default memory space: its type has another one", entry->name,
+                      entry->memory);
   }
   return MOE_OK;
 }
@@ -213,8 +214,8 @@ static MlirLogicalResult checkResults(MlirOperation op, const MoeOp *info) {
     ++next;
   }
   if (results != next + (info->scalar ? 1 : 0))
-    return moeError(op, "has %ld results, but must have %ld: one for each destination on tensors%s%s", (long)results, (long)next + (info->scalar ? 1 : 0),
-                    info->scalar ? " and " : "", info->scalar ? info->scalar : "");
+    return moeError(op, "has %ld results, but must have %ld: one for each destination on tensors%s%s", (long)results,
+                    (long)next + (info->scalar ? 1 : 0), info->scalar ? " and " : "", info->scalar ? info->scalar : "");
   return MOE_OK;
 }
 
@@ -222,8 +223,7 @@ static MlirLogicalResult checkResults(MlirOperation op, const MoeOp *info) {
 static MlirLogicalResult checkParameters(MlirOperation op) {
   for (intptr_t i = 0; i < mlirOperationGetNumDiscardableAttributes(op); ++i) {
     MlirStringRef name = mlirIdentifierStr(mlirOperationGetDiscardableAttribute(op, i).name);
-    if (name.data[0] != '_' && !memchr(name.data, '.', name.length))
-      return moeError(op, "has no parameter '%.*s'", (int)name.length, name.data);
+    if (name.data[0] != '_' && !memchr(name.data, '.', name.length)) return moeError(op, "has no parameter '%.*s'", (int)name.length, name.data);
   }
   return MOE_OK;
 }
@@ -232,7 +232,8 @@ static MlirLogicalResult checkParameters(MlirOperation op) {
 static MlirLogicalResult checkSegments(MlirOperation op, const MoeOp *info) {
   for (int i = 0; i < info->numOperands; ++i) {
     intptr_t count = segmentSize(op, info, i);
-    if (!isList(&info->operands[i]) && count != 1) return moeError(op, "operand '%s' stands for %ld values, must be one", info->operands[i].name, (long)count);
+    if (!isList(&info->operands[i]) && count != 1)
+      return moeError(op, "operand '%s' stands for %ld values, must be one", info->operands[i].name, (long)count);
   }
   return MOE_OK;
 }

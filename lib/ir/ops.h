@@ -21,12 +21,12 @@ extern "C" {
 //===--- descriptors ------------------------------------------------------------------------------===//
 
 typedef enum MoeOperandKind {
-  MOE_INPUT,        // tensor or memref that is read
-  MOE_DESTINATION,  // tensor or memref that is written
-  MOE_STATE,        // memref that lives across calls
-  MOE_VALUE,        // number that the host knows
-  MOE_EXTENT,       // dynamic sizes of the result: compile side only
-  MOE_CONTEXT       // !moe.context
+  MOE_INPUT,       // tensor or memref that is read
+  MOE_DESTINATION, // tensor or memref that is written
+  MOE_STATE,       // memref that lives across calls
+  MOE_VALUE,       // number that the host knows
+  MOE_EXTENT,      // dynamic sizes of the result: compile side only
+  MOE_CONTEXT      // !moe.context
 } MoeOperandKind;
 
 typedef struct MoeOperand {
@@ -35,7 +35,7 @@ typedef struct MoeOperand {
   bool optional, variadic;
   bool kept;           // destination whose old contents may stay
   bool observed;       // state that is only read
-  const char *inPlace;  // of a destination: the input whose memory it may be, or NULL
+  const char *inPlace; // of a destination: the input whose memory it may be, or NULL
   const char *memory;  // "device", "host", "symmetric"; "value" and "context" are none
 } MoeOperand;
 
@@ -44,30 +44,30 @@ typedef enum MoeAttributeKind { MOE_INT, MOE_FLOAT, MOE_BOOL, MOE_ENUM } MoeAttr
 typedef struct MoeAttribute {
   const char *name;
   MoeAttributeKind kind;
-  double defaultValue;       // of an enum: the index of the case
-  const char *const *cases;  // of an enum
+  double defaultValue;      // of an enum: the index of the case
+  const char *const *cases; // of an enum
   int numCases;
 } MoeAttribute;
 
-typedef struct MoeLowering MoeLowering;  // lib/ir/lowering.h
+typedef struct MoeLowering MoeLowering; // lib/ir/lowering.h
 
 typedef struct MoeOp {
-  const char *name;    // "moe.route"
-  const char *symbol;  // "moert_moe_route": its runtime function
+  const char *name;   // "moe.route"
+  const char *symbol; // "moert_moe_route": its runtime function
   const MoeOperand *operands;
   int numOperands;
   const MoeAttribute *attributes;
   int numAttributes;
-  bool fabric;         // talks to other ranks
-  bool idempotent;     // a second time changes nothing
-  const char *scalar;  // name of the result behind the destinations' tensors, or NULL
+  bool fabric;        // talks to other ranks
+  bool idempotent;    // a second time changes nothing
+  const char *scalar; // name of the result behind the destinations' tensors, or NULL
   MlirLogicalResult (*verify)(MlirOperation op);
   MlirLogicalResult (*lower)(MlirOperation op, MoeLowering *lowering);
 } MoeOp;
 
-extern const MoeOp *const moeOps[];  // all, NULL at the end
+extern const MoeOp *const moeOps[]; // all, NULL at the end
 
-const MoeOp *moeOpOf(MlirOperation op);  // NULL if it is not one of ours
+const MoeOp *moeOpOf(MlirOperation op); // NULL if it is not one of ours
 
 //===--- reading an op ----------------------------------------------------------------------------===//
 
@@ -76,12 +76,12 @@ typedef struct MoeRange {
   intptr_t first, count;
 } MoeRange;
 MoeRange moeOperandRange(MlirOperation op, int index);
-MlirValue moeOperand(MlirOperation op, int index);  // the only one of its entry; null if absent
+MlirValue moeOperand(MlirOperation op, int index); // the only one of its entry; null if absent
 // The entry of the table that operand number `position` belongs to.
 int moeOperandIndex(MlirOperation op, intptr_t position);
 
-int64_t moeInt(MlirOperation op, const char *attribute);   // of INT, BOOL and ENUM (index of the case); the default if absent
-double moeFloat(MlirOperation op, const char *attribute);  // of FLOAT
+int64_t moeInt(MlirOperation op, const char *attribute);  // of INT, BOOL and ENUM (index of the case); the default if absent
+double moeFloat(MlirOperation op, const char *attribute); // of FLOAT
 
 //===--- verifying --------------------------------------------------------------------------------===//
 
@@ -89,7 +89,7 @@ double moeFloat(MlirOperation op, const char *attribute);  // of FLOAT
 #define MOE_FAIL mlirLogicalResultFailure()
 #define MOE_TRY(call)                                                                                                                                \
   do {                                                                                                                                               \
-    if (mlirLogicalResultIsFailure(call)) return MOE_FAIL;                                                                                            \
+    if (mlirLogicalResultIsFailure(call)) return MOE_FAIL;                                                                                           \
   } while (0)
 
 // "'moe.route' op <text>" at the op's location; failure.
@@ -104,7 +104,7 @@ MlirLogicalResult moeVerifyShared(MlirOperation op);
 
 enum { MOE_DYNAMIC = -1 };
 intptr_t moeRank(MlirValue buffer);
-int64_t moeDim(MlirValue buffer, intptr_t dim);  // MOE_DYNAMIC if not known; also for a null value
+int64_t moeDim(MlirValue buffer, intptr_t dim); // MOE_DYNAMIC if not known; also for a null value
 MlirType moeElementType(MlirValue buffer);
 
 // Operand `index` has at dimension `dim` the size `expected` (MOE_DYNAMIC: nothing to check), which the text calls `symbol`.
@@ -117,7 +117,7 @@ MlirLogicalResult moeCheckTrailingDims(MlirOperation op, int index, intptr_t nth
 // The region of an op with an epilogue (lib/ir/epilogue.c); runs after what is in the region was verified.
 MlirLogicalResult moeVerifyEpilogue(MlirOperation op);
 bool moeHasEpilogue(MlirOperation op);
-bool moeOnlyReads(MlirOperation op);  // with all that is in its regions; false if that is not known
+bool moeOnlyReads(MlirOperation op); // with all that is in its regions; false if that is not known
 
 //===--- all ops of the all-to-all ----------------------------------------------------------------===//
 

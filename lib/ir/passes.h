@@ -12,12 +12,12 @@ extern "C" {
 // A pass of builtin.module. The C API can create passes, but not register them, nor give them options.
 typedef struct MoePass {
   const char *name, *description;
-  const char *const *options;                    // name, default, description, ..., NULL
-  MlirDialectHandle (*const *dialects)(void);    // whose ops it makes, ..., NULL
-  MlirLogicalResult (*run)(MlirOperation module, const char *const *options);  // the options' values, in order
+  const char *const *options;                                                 // name, default, description, ..., NULL
+  MlirDialectHandle (*const *dialects)(void);                                 // whose ops it makes, ..., NULL
+  MlirLogicalResult (*run)(MlirOperation module, const char *const *options); // the options' values, in order
 } MoePass;
 
-extern const MoePass *const moePasses[];  // NULL at the end
+extern const MoePass *const moePasses[]; // NULL at the end
 void moeRegisterPass(const MoePass *pass);
 
 extern const MoePass moeDeclareInterface, moeCheckHostAccess, moePlaceBuffers, moeExpandEpilogues, moeSelectKernels, moeLowerToRuntime,

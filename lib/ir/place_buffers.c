@@ -27,8 +27,8 @@ static MlirLogicalResult checkReturned(MlirOperation ret, MlirBlock entry) {
   for (intptr_t i = 0; i < mlirOperationGetNumOperands(ret); ++i) {
     MlirValue buffer = source(mlirOperationGetOperand(ret, i));
     if (!mlirValueIsABlockArgument(buffer) || !mlirBlockEqual(mlirBlockArgumentGetOwner(buffer), entry))
-      return moeError(ret, "result #%ld is not a destination of the caller: write it into an argument of the function (outs) and return that%s", (long)i,
-                      "; an argument that is not seen to be a destination can be marked {moe.role = \"out\"}");
+      return moeError(ret, "result #%ld is not a destination of the caller: write it into an argument of the function (outs) and return that%s",
+                      (long)i, "; an argument that is not seen to be a destination can be marked {moe.role = \"out\"}");
   }
   return MOE_OK;
 }
@@ -50,7 +50,7 @@ static MlirLogicalResult dropResults(MlirOperation function, MlirBlock entry) {
   for (intptr_t i = 0; i < count; ++i) inputs[i] = mlirValueGetType(mlirBlockGetArgument(entry, i));
   mlirOperationSetAttributeByName(function, STR("function_type"), mlirTypeAttrGet(mlirFunctionTypeGet(mlir, count, inputs, 0, NULL)));
   mlirOperationRemoveAttributeByName(function, STR("res_attrs"));
-  mlirOperationRemoveAttributeByName(function, STR("arg_attrs"));  // recorded in the interface; LLVM would warn of them
+  mlirOperationRemoveAttributeByName(function, STR("arg_attrs")); // recorded in the interface; LLVM would warn of them
   free(inputs);
   return result;
 }
@@ -74,7 +74,7 @@ static MlirLogicalResult placeAllocation(MlirOperation alloc, MlirValue context)
 static MlirLogicalResult placeAllocations(MlirOperation function, MlirValue context) {
   MoeOpList allocations = MOE_FIND(function, "memref.alloc"), deallocations = MOE_FIND(function, "memref.dealloc");
   MlirLogicalResult result = MOE_OK;
-  for (intptr_t i = 0; i < deallocations.count; ++i) mlirOperationDestroy(deallocations.ops[i]);  // the arena is rewound at the end
+  for (intptr_t i = 0; i < deallocations.count; ++i) mlirOperationDestroy(deallocations.ops[i]); // the arena is rewound at the end
   for (intptr_t i = 0; i < allocations.count && mlirLogicalResultIsSuccess(result); ++i) result = placeAllocation(allocations.ops[i], context);
   free(allocations.ops), free(deallocations.ops);
   return result;
@@ -122,7 +122,8 @@ static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   return result;
 }
 
-static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__moe__, mlirGetDialectHandle__func__, mlirGetDialectHandle__linalg__, NULL};
+static MlirDialectHandle (*const dialects[])(void) = {mlirGetDialectHandle__moe__, mlirGetDialectHandle__func__, mlirGetDialectHandle__linalg__,
+                                                      NULL};
 
-const MoePass moePlaceBuffers = {"moe-place-buffers", "Bind results to the caller's destinations and move intermediates to the arena of the context", NULL,
-                                 dialects, run};
+const MoePass moePlaceBuffers = {"moe-place-buffers", "Bind results to the caller's destinations and move intermediates to the arena of the context",
+                                 NULL, dialects, run};

@@ -1,7 +1,7 @@
 //===- select_kernels.c - moe-select-kernels ------------------------------------------------------===//
 //
-// Names the kernel of every op by a key: "<op>/<target>/<element types of its buffers>,<static parameters>". The host backend has one implementation of each
-// op, which takes any key.
+// Names the kernel of every op by a key: "<op>/<target>/<element types of its buffers>,<static parameters>". The host backend has one implementation
+// of each op, which takes any key.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -36,9 +36,12 @@ static void next(Key *key) {
 
 static void addAttribute(Key *key, MlirOperation op, const MoeAttribute *attribute) {
   char text[64];
-  if (attribute->kind == MOE_FLOAT) snprintf(text, sizeof text, "=%.17g", moeFloat(op, attribute->name));
-  else if (attribute->kind == MOE_ENUM) snprintf(text, sizeof text, "=%s", attribute->cases[moeInt(op, attribute->name)]);
-  else snprintf(text, sizeof text, "=%lld", (long long)moeInt(op, attribute->name));
+  if (attribute->kind == MOE_FLOAT)
+    snprintf(text, sizeof text, "=%.17g", moeFloat(op, attribute->name));
+  else if (attribute->kind == MOE_ENUM)
+    snprintf(text, sizeof text, "=%s", attribute->cases[moeInt(op, attribute->name)]);
+  else
+    snprintf(text, sizeof text, "=%lld", (long long)moeInt(op, attribute->name));
   next(key);
   append(STR(attribute->name), key);
   append(STR(text), key);

@@ -1,8 +1,8 @@
 //===- traits.h - traits of our ops that libMLIR.so looks for ---------------------------------------===//
 //
-// MLIR makes the ID of a trait from the name that the compiler gives to Trait<Empty>, where Empty is a type local to a function. GCC and Clang do not agree on
-// that name, and libMLIR.so is Clang's work: in a dialect that GCC has compiled it would find no terminator. So the traits that it must find have their
-// IDs by Clang's name. Included before all of MLIR.
+// MLIR makes the ID of a trait from the name that the compiler gives to Trait<Empty>, where Empty is a type local to a function. GCC and Clang do not
+// agree on that name, and libMLIR.so is Clang's work: in a dialect that GCC has compiled it would find no terminator. So the traits that it must find
+// have their IDs by Clang's name. Included before all of MLIR.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_IR_TRAITS_H

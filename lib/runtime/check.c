@@ -46,8 +46,9 @@ static void append_dtype_set(moert__text *text, int dtypes) {
   static const struct {
     int bit;
     const char *name;
-  } names[] = {{MOERT__DTYPE_BF16, "bf16"}, {MOERT__DTYPE_F16, "f16"}, {MOERT__DTYPE_F32, "f32"}, {MOERT__DTYPE_F64, "f64"},   {MOERT__DTYPE_I8, "i8"},
-               {MOERT__DTYPE_I16, "i16"},   {MOERT__DTYPE_I32, "i32"}, {MOERT__DTYPE_I64, "i64"}, {MOERT__DTYPE_UI32, "ui32"}, {MOERT__DTYPE_UI64, "ui64"}};
+  } names[] = {{MOERT__DTYPE_BF16, "bf16"}, {MOERT__DTYPE_F16, "f16"},  {MOERT__DTYPE_F32, "f32"}, {MOERT__DTYPE_F64, "f64"},
+               {MOERT__DTYPE_I8, "i8"},     {MOERT__DTYPE_I16, "i16"},  {MOERT__DTYPE_I32, "i32"}, {MOERT__DTYPE_I64, "i64"},
+               {MOERT__DTYPE_UI32, "ui32"}, {MOERT__DTYPE_UI64, "ui64"}};
   const char *separator = "";
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (!(dtypes & names[i].bit)) continue;

@@ -6,9 +6,9 @@
 static MlirType bufferType(MlirOperation op) { return mlirValueGetType(mlirOperationGetResult(op, 0)); }
 
 MlirLogicalResult moe_allocate_verify(MlirOperation op) {
-  MOE_TRY(moeCheckExtents(op, MOE_ALLOCATE_SIZES, bufferType(op)));  // C1
-  MOE_TRY(moeCheckContiguousBuffer(op, bufferType(op)));             // C2
-  if (moeElementBytes(mlirShapedTypeGetElementType(bufferType(op))) == 0) return moeError(op, "the elements of the result must be whole bytes");  // C3
+  MOE_TRY(moeCheckExtents(op, MOE_ALLOCATE_SIZES, bufferType(op)));                                                                              // C1
+  MOE_TRY(moeCheckContiguousBuffer(op, bufferType(op)));                                                                                         // C2
+  if (moeElementBytes(mlirShapedTypeGetElementType(bufferType(op))) == 0) return moeError(op, "the elements of the result must be whole bytes"); // C3
   return MOE_OK;
 }
 

@@ -10,7 +10,7 @@ static int64_t rowElements(MlirValue buffer, intptr_t leading) {
   for (intptr_t dim = leading; dim < moeRank(buffer); ++dim) {
     int64_t size = moeDim(buffer, dim);
     if (size == MOE_DYNAMIC) return MOE_DYNAMIC;
-    if (size > 0 && elements > INT64_MAX / size) return INT64_MAX;  // no hidden_size is that large
+    if (size > 0 && elements > INT64_MAX / size) return INT64_MAX; // no hidden_size is that large
     elements *= size;
   }
   return elements;
@@ -20,15 +20,15 @@ MlirLogicalResult moe_combine_verify(MlirOperation op) {
   MlirValue payload = moeOperand(op, MOE_COMBINE_PAYLOAD);
   long long hidden = moeInt(op, "hidden_size"), ranks = moeInt(op, "ep_size");
   intptr_t leading = isGrouped(op) ? 1 : 2;
-  if (moeRank(payload) < leading)  // C1
+  if (moeRank(payload) < leading) // C1
     return moeError(op, "operand 'payload' must have rank %ld at least for layout \"%s\", but has rank %ld", (long)leading,
                     isGrouped(op) ? "expert_grouped" : "rank_major", (long)moeRank(payload));
   long long row = rowElements(payload, leading);
   if (row != MOE_DYNAMIC && row != hidden) return moeError(op, "rows of 'payload' have %lld elements, but hidden_size is %lld", row, hidden);
   if (!isGrouped(op) && ranks > 0) MOE_TRY(moeCheckDim(op, MOE_COMBINE_PAYLOAD, 0, ranks, "ep_size"));
-  MOE_TRY(moeCheckTrailingDims(op, MOE_COMBINE_OUT, 0, 1, MOE_COMBINE_PAYLOAD, 0, leading));                                      // C2
-  if (isGrouped(op) && moeInt(op, "payload_in_workspace")) return moeError(op, "payload_in_workspace goes with layout \"rank_major\"");  // C3
-  return moeCheckMetainfo(op, MOE_COMBINE_METAINFO);                                                                              // C4
+  MOE_TRY(moeCheckTrailingDims(op, MOE_COMBINE_OUT, 0, 1, MOE_COMBINE_PAYLOAD, 0, leading));                                            // C2
+  if (isGrouped(op) && moeInt(op, "payload_in_workspace")) return moeError(op, "payload_in_workspace goes with layout \"rank_major\""); // C3
+  return moeCheckMetainfo(op, MOE_COMBINE_METAINFO);                                                                                    // C4
 }
 
 MlirLogicalResult moe_combine_lower(MlirOperation op, MoeLowering *lowering) { return moeLowerToCall(op, lowering); }

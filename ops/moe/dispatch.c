@@ -55,15 +55,15 @@ static MlirLogicalResult checkLayout(MlirOperation op) {
 
 MlirLogicalResult moe_dispatch_verify(MlirOperation op) {
   long long topK = moeInt(op, "top_k"), experts = moeInt(op, "n_experts"), ranks = moeInt(op, "ep_size");
-  if (topK > experts) return moeError(op, "top_k = %lld exceeds n_experts = %lld", topK, experts);  // C7
+  if (topK > experts) return moeError(op, "top_k = %lld exceeds n_experts = %lld", topK, experts); // C7
   if (experts < ranks) return moeError(op, "n_experts = %lld is less than ep_size = %lld", experts, ranks);
-  MOE_TRY(moeCheckDim(op, MOE_DISPATCH_TOPK_IDS, 1, topK, "top_k"));  // C1
+  MOE_TRY(moeCheckDim(op, MOE_DISPATCH_TOPK_IDS, 1, topK, "top_k")); // C1
   MOE_TRY(moeCheckDim(op, MOE_DISPATCH_TOPK_WEIGHTS, 1, topK, "top_k"));
   if (isPresent(op, MOE_DISPATCH_TOPK_WEIGHTS)) MOE_TRY(moeCheckSameDim(op, MOE_DISPATCH_TOPK_WEIGHTS, 0, MOE_DISPATCH_TOPK_IDS, 0));
   MOE_TRY(checkPayloads(op));
   MOE_TRY(checkReceived(op));
   MOE_TRY(checkLayout(op));
-  return moeCheckMetainfo(op, MOE_DISPATCH_METAINFO);  // C8
+  return moeCheckMetainfo(op, MOE_DISPATCH_METAINFO); // C8
 }
 
 MlirLogicalResult moe_dispatch_lower(MlirOperation op, MoeLowering *lowering) { return moeLowerToCall(op, lowering); }

@@ -23,20 +23,20 @@ MlirLogicalResult moe_grouped_matmul_verify(MlirOperation op) {
   int64_t k = moeDim(rows, 1), groups = moeDim(weights, 0), n = moeDim(weights, 1);
   int64_t columns = n == MOE_DYNAMIC ? MOE_DYNAMIC : isSwiglu(op) ? n / 2 : n;
   bool gathered = !mlirValueIsNull(moeOperand(op, MOE_GROUPED_MATMUL_ROW_IDS));
-  MOE_TRY(checkClamp(op));                                                 // C7
-  MOE_TRY(checkMultiple(op, "the row size K of 'rows'", k, 8));            // C1
-  MOE_TRY(checkMultiple(op, "the number N of weight rows", n, isSwiglu(op) ? 16 : 8));  // C2
+  MOE_TRY(checkClamp(op));                                                             // C7
+  MOE_TRY(checkMultiple(op, "the row size K of 'rows'", k, 8));                        // C1
+  MOE_TRY(checkMultiple(op, "the number N of weight rows", n, isSwiglu(op) ? 16 : 8)); // C2
   MOE_TRY(moeCheckSameDim(op, MOE_GROUPED_MATMUL_WEIGHTS, 2, MOE_GROUPED_MATMUL_ROWS, 1));
   if (!mlirTypeEqual(moeElementType(rows), moeElementType(weights))) return moeError(op, "'rows' and 'weights' must have the same element type");
-  if (groups != MOE_DYNAMIC)  // C3
+  if (groups != MOE_DYNAMIC) // C3
     MOE_TRY(moeCheckDim(op, MOE_GROUPED_MATMUL_OFFSETS, 0, groups < INT64_MAX ? groups + 1 : groups, "the number of groups + 1"));
-  MOE_TRY(moeCheckDim(op, MOE_GROUPED_MATMUL_OUT, 1, columns, isSwiglu(op) ? "N / 2 (swiglu)" : "N"));  // C4
+  MOE_TRY(moeCheckDim(op, MOE_GROUPED_MATMUL_OUT, 1, columns, isSwiglu(op) ? "N / 2 (swiglu)" : "N")); // C4
   MOE_TRY(moeCheckSameDim(op, MOE_GROUPED_MATMUL_OUT, 0, gathered ? MOE_GROUPED_MATMUL_ROW_IDS : MOE_GROUPED_MATMUL_ROWS, 0));
-  if (!mlirValueIsNull(moeOperand(op, MOE_GROUPED_MATMUL_BIAS))) {  // C5
+  if (!mlirValueIsNull(moeOperand(op, MOE_GROUPED_MATMUL_BIAS))) { // C5
     MOE_TRY(moeCheckSameDim(op, MOE_GROUPED_MATMUL_BIAS, 0, MOE_GROUPED_MATMUL_WEIGHTS, 0));
     MOE_TRY(moeCheckSameDim(op, MOE_GROUPED_MATMUL_BIAS, 1, MOE_GROUPED_MATMUL_WEIGHTS, 1));
   }
-  return moeCheckSameDim(op, MOE_GROUPED_MATMUL_ROW_WEIGHTS, 0, MOE_GROUPED_MATMUL_OUT, 0);  // C6
+  return moeCheckSameDim(op, MOE_GROUPED_MATMUL_ROW_WEIGHTS, 0, MOE_GROUPED_MATMUL_OUT, 0); // C6
 }
 
 MlirLogicalResult moe_grouped_matmul_lower(MlirOperation op, MoeLowering *lowering) { return moeLowerToCall(op, lowering); }

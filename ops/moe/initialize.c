@@ -11,12 +11,13 @@ static MlirLogicalResult checkSize(MlirOperation op) {
   if (actual == MOE_DYNAMIC || ranks == 0) return MOE_OK;
   int64_t needed = moert_workspace_lay_out(&info).bytes;
   if (actual >= needed) return MOE_OK;
-  return moeError(op, "operand 'workspace' has %lld bytes, but these parameters need %lld (moe.workspace_size)", (long long)actual, (long long)needed);
+  return moeError(op, "operand 'workspace' has %lld bytes, but these parameters need %lld (moe.workspace_size)", (long long)actual,
+                  (long long)needed);
 }
 
 MlirLogicalResult moe_initialize_verify(MlirOperation op) {
-  MOE_TRY(moeCheckMetainfo(op, MOE_INITIALIZE_METAINFO));  // C1
-  return checkSize(op);                                    // C2
+  MOE_TRY(moeCheckMetainfo(op, MOE_INITIALIZE_METAINFO)); // C1
+  return checkSize(op);                                   // C2
 }
 
 MlirLogicalResult moe_initialize_lower(MlirOperation op, MoeLowering *lowering) { return moeLowerToCall(op, lowering); }

@@ -3,7 +3,7 @@
 #include "lib/ir/lowering.h"
 
 MlirLogicalResult moe_workspace_size_verify(MlirOperation op) {
-  (void)op;  // the bounds of the parameters are all there is
+  (void)op; // the bounds of the parameters are all there is
   return MOE_OK;
 }
 

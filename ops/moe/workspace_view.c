@@ -7,13 +7,13 @@ static MlirType viewType(MlirOperation op) { return mlirValueGetType(mlirOperati
 
 MlirLogicalResult moe_workspace_view_verify(MlirOperation op) {
   MlirType type = viewType(op);
-  MOE_TRY(moeCheckExtents(op, MOE_WORKSPACE_VIEW_SIZES, type));   // C1
-  MOE_TRY(moeCheckContiguousBuffer(op, type));                    // C2
+  MOE_TRY(moeCheckExtents(op, MOE_WORKSPACE_VIEW_SIZES, type)); // C1
+  MOE_TRY(moeCheckContiguousBuffer(op, type));                  // C2
   if (moeElementBytes(mlirShapedTypeGetElementType(type)) == 0) return moeError(op, "the elements of the view must have 1, 2, 4 or 8 bytes");
   MlirValue workspace = moeOperand(op, MOE_WORKSPACE_VIEW_WORKSPACE);
   int64_t bytes = moeDim(workspace, 0), offset, view = moeStaticBytes(type);
   if (bytes == MOE_DYNAMIC || view == MOE_DYNAMIC || !moeConstantValue(moeOperand(op, MOE_WORKSPACE_VIEW_OFFSET), &offset)) return MOE_OK;
-  if (offset < 0 || view > bytes || offset > bytes - view)  // C3
+  if (offset < 0 || view > bytes || offset > bytes - view) // C3
     return moeError(op, "%lld bytes at offset %lld are not within the workspace of %lld bytes", (long long)view, (long long)offset, (long long)bytes);
   return MOE_OK;
 }

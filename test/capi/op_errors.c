@@ -222,8 +222,7 @@ static void refusesWrongTypes(void **state) {
                 "'moe.route' op operand 'ids' is a tensor, but operand 'logits' is a memref: use tensors or memrefs throughout");
   operands = routeOperands(&f);
   operands.device_context = argument(&f, NUMBER);
-  expectNoRoute(&f, &operands, &attributes,
-                "'moe.route' op operand #3 must be !moe.context, but got 'index'");
+  expectNoRoute(&f, &operands, &attributes, "'moe.route' op operand #3 must be !moe.context, but got 'index'");
   operands = routeOperands(&f);
   attributes.top_k = 33;
   expectNoRoute(

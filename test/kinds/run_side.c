@@ -75,7 +75,6 @@ typedef struct reduction {
   int32_t ranks;
   int64_t tokens, hidden, limit, experts;
   int64_t shift; // of every tensor, in elements
-  member *members;
 } reduction;
 
 static float part_value(int32_t rank, int64_t i) { return (float)((i + 3 * rank) % 9 - 4); }
@@ -110,7 +109,8 @@ static moert_status call_reduction(const reduction *c, const reduction_buffers *
   moert_tensor residual = TENSOR(b->residual, F32, t, h), gamma = TENSOR(b->gamma, F32, h), sum = TENSOR(b->sum, F32, t, h);
   moert_tensor total = TENSOR(b->total, F32, t, h), norm = TENSOR(b->norm, F32, t, h);
   moert_moe_allreduce_fusion_params params = {sizeof params, h, 0.5, 0, 0, 0, 0, 0};
-  moert_moe_allreduce_fusion_args args = {sizeof args, &residual, &gamma, &x, &scales, NULL, &shared, &m->workspace, &m->metainfo, &sum, &total, &norm};
+  moert_moe_allreduce_fusion_args args = {sizeof args, &residual,     &gamma,       &x,   &scales, NULL,
+                                          &shared,     &m->workspace, &m->metainfo, &sum, &total,  &norm};
   return moert_moe_allreduce_fusion(&params, &args, NULL, m->context);
 }
 
@@ -118,9 +118,14 @@ static float *take_floats(const reduction *c, int64_t count) { return (float *)t
 
 static moert_status reduce(const reduction *c, member *m) {
   int64_t elements = c->tokens * c->hidden;
-  reduction_buffers b = {take_floats(c, c->experts * elements), take_floats(c, c->experts * c->tokens), take_floats(c, elements),
-                         take_floats(c, elements),              take_floats(c, c->hidden),              take_floats(c, elements),
-                         take_floats(c, elements),              take_floats(c, elements)};
+  reduction_buffers b = {take_floats(c, c->experts * elements),
+                         take_floats(c, c->experts * c->tokens),
+                         take_floats(c, elements),
+                         take_floats(c, elements),
+                         take_floats(c, c->hidden),
+                         take_floats(c, elements),
+                         take_floats(c, elements),
+                         take_floats(c, elements)};
   for (int64_t i = 0; i < elements; ++i) {
     for (int64_t e = 0; e < c->experts; ++e) b.x[e * elements + i] = part_value(m->rank, i);
     b.shared[i] = part_value(m->rank, i);
@@ -288,7 +293,15 @@ static moert_status play_with_jitter(member *m) {
 
 static void k1_ranks_without_tokens_in_every_position(void **state) {
   (void)state;
-  scene s = {.ranks = 4, .experts = 8, .top_k = 2, .hidden = 256, .limit = 4, .choose = spread, .play = play_with_jitter, .steps = 24, .sets = 6,
+  scene s = {.ranks = 4,
+             .experts = 8,
+             .top_k = 2,
+             .hidden = 256,
+             .limit = 4,
+             .choose = spread,
+             .play = play_with_jitter,
+             .steps = 24,
+             .sets = 6,
              .tokens = {{4, 0, 3, 1}, {0, 0, 0, 0}, {0, 4, 1, 3}, {4, 0, 3, 1}, {1, 2, 0, 0}, {0, 0, 0, 4}}};
   assert_both(s);
 }
@@ -300,12 +313,863 @@ static void k1_empty_batch_with_null_pointers(void **state) {
   assert_ok(route(&logits, &ids, &weights, params));
   int32_t no_rows[3] = {0};
   float *matrices = take(2 * 8 * 128 * 4);
-  moert_tensor rows = TENSOR(NULL, F32, 0, 128), offsets = TENSOR(no_rows, I32, 3), groups = TENSOR(matrices, F32, 2, 8, 128), out = TENSOR(NULL, F32, 0, 8);
+  moert_tensor rows = TENSOR(NULL, F32, 0, 128), offsets = TENSOR(no_rows, I32, 3), groups = TENSOR(matrices, F32, 2, 8, 128),
+               out = TENSOR(NULL, F32, 0, 8);
   assert_ok(multiply(&rows, &offsets, &groups, &out, alone));
   assert_int_equal(ids.shape[1], 2);
 }
 
-static moert_status play_with_null(member *m) {
-  m->ids = NULL, m->weights = m->x = m->out = NULL;
-  return m->scene->play_inner ? m->scene->play_inner(m) : play_steps(m);
+// A rank without tokens has no memory for them.
+static moert_status play_without_memory(member *m) {
+  m->ids = NULL;
+  m->weights = m->x = m->out = NULL;
+  moert_status status = play_step(m);
+  const reduction none = {.ranks = m->scene->ranks, .hidden = m->scene->hidden, .experts = 2};
+  const reduction_buffers buffers = {.gamma = take_floats(&none, none.hidden)};
+  return status ? status : call_reduction(&none, &buffers, m);
+}
+
+static void k1_empty_batch_with_null_pointers_on_ranks(void **state) {
+  (void)state;
+  assert_both((scene){.ranks = 2, .experts = 4, .top_k = 2, .hidden = 128, .limit = 3, .choose = spread, .play = play_without_memory});
+  assert_ep((scene){.ranks = 2, .experts = 4, .top_k = 2, .hidden = 128, .limit = 3, .choose = spread});
+}
+
+static int32_t to_rank_0(const scene *s, int32_t rank, int64_t token, int64_t slot) {
+  return (int32_t)((rank + token + slot) % experts_of(s->experts, s->ranks, 0));
+}
+
+static void k1_all_tokens_to_one_rank(void **state) {
+  (void)state;
+  assert_both((scene){.ranks = 2, .experts = 4, .top_k = 2, .hidden = 8, .limit = 4, .choose = to_rank_0, .tokens = {{4, 4}}, .steps = 50});
+}
+
+// Rank 1 leaves a step out, in the manner of an early return for no tokens.
+static moert_status skip_a_step(member *m) {
+  moert_status status = MOERT_OK;
+  for (int64_t i = 0; i < 5 && !status; ++i)
+    if (i != 2 || m->rank != m->scene->odd) status = play_step(m);
+  return status;
+}
+
+static void k1_rank_that_skips_a_step(void **state) {
+  (void)state;
+  scene s = {.ranks = 2,
+             .experts = 4,
+             .top_k = 2,
+             .hidden = 8,
+             .limit = 3,
+             .choose = spread,
+             .tokens = {{3, 0}},
+             .play = skip_a_step,
+             .odd = 1,
+             .timeout_ms = DEADLINE_MS};
+  run_scene(&s);
+  assert_string_equal(s.runs[0].error, "moe.dispatch: rank 0 waited 300 ms for rank 1 (its counts, epoch 9)");
+  assert_int_equal(s.runs[0].status, MOERT_ERROR_PEER_TIMEOUT);
+  assert_string_equal(s.runs[1].error, "");
+}
+
+static moert_status skip_a_dispatch(member *m) {
+  moert_status status = play_step(m);
+  if (!status && m->rank != m->scene->odd) status = dispatch_layer(m);
+  return status ? status : combine_layer(m);
+}
+
+static void k1_rank_that_skips_a_dispatch(void **state) {
+  (void)state;
+  scene s = {.ranks = 2,
+             .experts = 4,
+             .top_k = 2,
+             .hidden = 8,
+             .limit = 3,
+             .choose = spread,
+             .tokens = {{3, 0}},
+             .play = skip_a_dispatch,
+             .odd = 1,
+             .timeout_ms = DEADLINE_MS};
+  run_scene(&s);
+  assert_string_equal(s.runs[0].error, "moe.dispatch: rank 0 waited 300 ms for rank 1 (its counts, epoch 3)");
+  assert_string_equal(s.runs[1].error, "moe.combine: no dispatch on this workspace waits for its combine: call moe.dispatch first");
+}
+
+// The shared expert is local, so that the idle rank multiplies no rows, and joins dispatch and combine all the same. What the combine gives is
+// whole: a further reduction would count it twice.
+static moert_status play_with_shared_expert(member *m) {
+  const scene *s = m->scene;
+  int64_t tokens = tokens_of(s, m->rank, 0);
+  moert_status status = play_step(m);
+  if (status) return status;
+  float *weights = take((size_t)(s->hidden * s->hidden) * 4), *shared = take((size_t)(tokens * s->hidden) * 4);
+  for (int64_t i = 0; i < s->hidden * s->hidden; ++i) weights[i] = element_of(i);
+  int32_t ends[] = {0, (int32_t)tokens};
+  moert_tensor rows = TENSOR(m->x, F32, tokens, s->hidden), offsets = TENSOR(ends, I32, 2), matrix = TENSOR(weights, F32, 1, s->hidden, s->hidden);
+  moert_tensor out = TENSOR(shared, F32, tokens, s->hidden);
+  status = multiply(&rows, &offsets, &matrix, &out, m->context);
+  for (int64_t t = 0; t < tokens; ++t)
+    for (int64_t h = 0; h < s->hidden; ++h) {
+      double dense = 0, routed = 0;
+      for (int64_t k = 0; k < s->hidden; ++k) dense += (double)m->x[t * s->hidden + k] * (double)weights[h * s->hidden + k];
+      for (int64_t k = 0; k < s->top_k; ++k)
+        routed += (double)weight_of(t, k) * (s->choose(s, m->rank, t, k) + 1) * (double)value_of(s, m->rank, t, h);
+      if ((double)m->out[t * s->hidden + h] + (double)shared[t * s->hidden + h] != routed + dense) m->wrong = "routed and shared expert";
+    }
+  return status;
+}
+
+static void k1_idle_rank_with_shared_expert(void **state) {
+  (void)state;
+  assert_both(
+      (scene){.ranks = 2, .experts = 4, .top_k = 2, .hidden = 16, .limit = 3, .choose = spread, .tokens = {{3, 0}}, .play = play_with_shared_expert});
+}
+
+// 9 tokens on rank 0 in chunks of 5; the other ranks have none in the second.
+static void k1_chunks_of_no_tokens(void **state) {
+  (void)state;
+  assert_both((scene){.ranks = 4,
+                      .experts = 6,
+                      .top_k = 2,
+                      .hidden = 8,
+                      .limit = 5,
+                      .choose = spread,
+                      .tokens = {{5, 1, 1, 1}, {4, 0, 0, 0}},
+                      .sets = 2,
+                      .steps = 2});
+}
+
+//===--- K2: routing indices ------------------------------------------------------------------------===//
+
+static int32_t padding(const scene *s, int32_t rank, int64_t token, int64_t slot) {
+  if (token >= 2 || (token == 1 && slot == 1)) return -1;
+  return (int32_t)((rank + token + slot) % s->experts);
+}
+
+static void k2_ids_of_padding(void **state) {
+  (void)state;
+  const scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 8, .limit = 4, .choose = padding, .tokens = {{4, 4}}};
+  assert_both(s);
+  assert_ep(s);
+}
+
+// A quarter of the ids is none, half of them -1 and half the number of experts.
+static int32_t with_sentinels(const scene *s, int32_t rank, int64_t token, int64_t slot) {
+  int64_t i = token * s->top_k + slot;
+  return i % 8 == 3 ? -1 : i % 8 == 6 ? (int32_t)s->experts : spread(s, rank, token, slot);
+}
+
+static void k2_sentinels_minus_one_and_number_of_experts(void **state) {
+  (void)state;
+  const scene small = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 8, .limit = 4, .choose = with_sentinels, .tokens = {{4, 4}}};
+  scene large = small;
+  large.experts = 64, large.limit = large.tokens[0][0] = large.tokens[0][1] = 1024;
+  assert_both(small);
+  assert_both(large);
+  assert_ep(small);
+}
+
+static int32_t only_3(const scene *s, int32_t rank, int64_t token, int64_t slot) { return (void)s, (void)rank, (void)token, (void)slot, 3; }
+
+static void k2_expert_listed_twice(void **state) {
+  (void)state;
+  const scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 8, .limit = 1, .choose = only_3, .tokens = {{1, 1}}};
+  assert_both(s); // the weights of both slots count
+  assert_ep(s);
+}
+
+static void k2_logits_without_numbers(void **state) {
+  (void)state;
+  enum { EXPERTS = 8, TOP_K = 3, ROWS = 4 };
+  float logits_data[ROWS][EXPERTS], *weights_data = take(ROWS * TOP_K * 4);
+  int32_t *ids_data = take(ROWS * TOP_K * 4);
+  for (int i = 0; i < EXPERTS; ++i) {
+    logits_data[0][i] = NAN;
+    logits_data[1][i] = i == 7 ? NAN : (float)i / 4;
+    logits_data[2][i] = -INFINITY;
+    logits_data[3][i] = 0.5f;
+  }
+  moert_tensor logits = TENSOR(logits_data, F32, ROWS, EXPERTS), ids = TENSOR(ids_data, I32, ROWS, TOP_K),
+               weights = TENSOR(weights_data, F32, ROWS, TOP_K);
+  for (int variant = 0; variant < 8; ++variant) {
+    moert_moe_route_params params = MOERT_MOE_ROUTE_PARAMS_INIT;
+    params.score = variant & 1, params.order = variant >> 1 & 1, params.renormalize = variant >> 2;
+    assert_ok(route(&logits, &ids, &weights, params));
+    for (int k = 0; k < TOP_K; ++k) {
+      assert_int_equal(ids_data[k], -1);
+      assert_true(weights_data[k] == 0);
+      assert_int_equal(ids_data[TOP_K + k], 6 - k);
+      assert_int_equal(ids_data[2 * TOP_K + k], k);
+      assert_int_equal(ids_data[3 * TOP_K + k], k);
+      assert_true(weights_data[TOP_K + k] > 0);
+    }
+    double all = params.order ? TOP_K : EXPERTS; // that share a softmax
+    double sigmoid = 1 / (1 + exp(-0.5)), minus_infinity = params.score ? 0 : params.renormalize ? 1.0 / TOP_K : 1 / all;
+    double equal = params.renormalize ? 1.0 / TOP_K : params.score ? sigmoid : 1 / all;
+    double scores[EXPERTS - 1], sum = 0, chosen = 0;
+    for (int i = 0; i < EXPERTS - 1; ++i) {
+      scores[i] = params.score ? 1 / (1 + exp(-i / 4.0)) : exp(i / 4.0);
+      if (!params.order || i >= 4) sum += scores[i];
+      if (i >= 4) chosen += scores[i];
+    }
+    double divisor = params.renormalize ? chosen : params.score ? 1 : sum;
+    for (int k = 0; k < TOP_K; ++k) {
+      assert_true(fabs((double)weights_data[TOP_K + k] - scores[6 - k] / divisor) < 1e-6);
+      assert_true(fabs((double)weights_data[2 * TOP_K + k] - minus_infinity) < 1e-6);
+      assert_true(fabs((double)weights_data[3 * TOP_K + k] - equal) < 1e-6);
+    }
+  }
+}
+
+// Ids of another type are refused, not reinterpreted.
+static moert_status dispatch_other_ids(member *m) {
+  const scene *s = m->scene;
+  int64_t *wide = take((size_t)(3 * s->top_k) * 8);
+  moert_tensor x = TENSOR(m->x, F32, 3, s->hidden), recv = TENSOR(m->recv, F32, 1, s->limit, s->hidden),
+               ids = TENSOR(wide, s->odd ? UI32 : I64, 3, s->top_k);
+  moert_moe_dispatch_params params = {sizeof params, s->top_k, s->experts, 0, 0};
+  moert_moe_dispatch_args args = {sizeof args, &ids, NULL, 1, &x, &m->workspace, &m->metainfo, s->limit, 1, &recv, NULL, NULL, &m->payload_offset};
+  return moert_moe_dispatch(&params, &args, NULL, m->context);
+}
+
+static void k2_element_type_of_ids(void **state) {
+  (void)state;
+  scene s = {.ranks = 1, .experts = 4, .top_k = 2, .hidden = 8, .limit = 3, .choose = spread, .tokens = {{3}}, .play = dispatch_other_ids};
+  run_scene(&s);
+  assert_string_equal(s.runs[0].error, "moe.dispatch: operand 'topk_ids': element type i64, must be i32");
+  s.odd = 1;
+  run_scene(&s);
+  assert_string_equal(s.runs[0].error, "moe.dispatch: operand 'topk_ids': element type ui32, must be i32");
+}
+
+// Rank 0 has nothing to do: no row, in no group.
+static void k2_rank_without_chosen_experts_does_no_work(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 4, .top_k = 1, .hidden = 8, .limit = 4, .choose = only_3, .tokens = {{4, 4}}, .grouped = true};
+  assert_scene(&s);
+  for (int e = 0; e <= 2; ++e) assert_int_equal(s.members[0].offsets[e], 0);
+  assert_both(s);
+  assert_ep(s);
+}
+
+static void k2_every_top_k(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 32, .hidden = 8, .limit = 3, .choose = spread, .tokens = {{3, 3}}};
+  for (s.top_k = 1; s.top_k <= 32; ++s.top_k) assert_both(s);
+  s.top_k = 33;
+  run_scene(&s);
+  for (int r = 0; r < 2; ++r) assert_string_equal(s.runs[r].error, "moe.dispatch: parameter 'top_k' is 33, must be in [1, 32]");
+}
+
+// A result for as many tokens as arrived, not as many as were sent.
+static moert_status combine_what_arrived(member *m) {
+  const scene *s = m->scene;
+  moert_status status = dispatch_layer(m);
+  if (status) return status;
+  apply_experts(m);
+  moert_tensor payload = TENSOR(m->result, F32, s->ranks, s->limit, s->hidden), out = TENSOR(m->recv, F32, s->ranks * s->limit, s->hidden);
+  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, 0, 0, 0};
+  moert_moe_combine_args args = {sizeof args, &payload, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out};
+  status = moert_moe_combine(&params, &args, NULL, m->context);
+  if (status != MOERT_ERROR_INVALID_STATE ||
+      strcmp(moert_last_error(), "moe.combine: operand 'out' has 6 tokens, must have 3 as in the dispatch") != 0)
+    m->wrong = "the refusal of a combine for received tokens";
+  return combine_layer(m);
+}
+
+static void k2_combine_for_received_tokens(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 8, .limit = 3, .choose = spread, .tokens = {{3, 3}}, .play = combine_what_arrived};
+  assert_scene(&s);
+}
+
+// From each row back to its pair (token, slot), and no pair twice: what arrives is checked row by row, all values of column 0 being different.
+static void k2_rows_are_a_bijection_of_choices(void **state) {
+  (void)state;
+  const scene s = {.ranks = 1, .experts = 4, .top_k = 2, .hidden = 8, .limit = 4, .choose = spread, .tokens = {{4}}};
+  assert_both(s);
+  assert_ep(s);
+}
+
+//===--- K3: partition of experts and number of ranks -----------------------------------------------===//
+
+static int32_t last_expert(const scene *s, int32_t rank, int64_t token, int64_t slot) {
+  return slot ? (int32_t)((rank + token) % s->experts) : (int32_t)s->experts - 1;
+}
+
+static void k3_last_expert_of_an_uneven_partition(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 5, .top_k = 2, .hidden = 8, .limit = 2, .choose = last_expert, .tokens = {{2, 2, 2}}};
+  assert_both(s);
+  s.ranks = 3, s.experts = 8;
+  assert_both(s);
+}
+
+// Token t chooses expert t alone; its owner must be the one of the table.
+static int32_t expert_of_token(const scene *s, int32_t rank, int64_t token, int64_t slot) { return (void)s, (void)rank, (void)slot, (int32_t)token; }
+
+static void k3_owner_of_every_expert(void **state) {
+  (void)state;
+  static const struct {
+    int32_t experts, ranks, sizes[MAX_RANKS];
+  } cases[] = {{7, 2, {4, 3}}, {7, 3, {3, 2, 2}}, {7, 4, {2, 2, 2, 1}}, {30, 8, {4, 4, 4, 4, 4, 4, 3, 3}}};
+  for (size_t i = 0; i < COUNT(cases); ++i) {
+    scene s = {.ranks = cases[i].ranks, .experts = cases[i].experts, .top_k = 1, .hidden = 8, .limit = cases[i].experts, .choose = expert_of_token};
+    for (int32_t r = 0; r < s.ranks; ++r) s.tokens[0][r] = s.experts;
+    for (int32_t r = 0; r < s.ranks; ++r) assert_int_equal(experts_of(s.experts, s.ranks, r), cases[i].sizes[r]);
+    assert_both(s);
+  }
+}
+
+// Ids are global on every rank; a rank's experts begin at its own.
+static int32_t upper_half(const scene *s, int32_t rank, int64_t token, int64_t slot) {
+  return (int32_t)(s->experts / 2 + (rank + token + slot) % (s->experts / 2));
+}
+
+static void k3_global_ids_on_the_second_rank(void **state) {
+  (void)state;
+  const scene s = {.ranks = 2, .experts = 8, .top_k = 2, .hidden = 8, .limit = 4, .choose = upper_half, .tokens = {{4, 4}}};
+  assert_both(s);
+  assert_ep(s);
+}
+
+static int32_t far_apart(const scene *s, int32_t rank, int64_t token, int64_t slot) {
+  return (void)slot, token ? (int32_t)s->experts - 1 - rank : 1023 + rank;
+}
+
+static void k3_more_than_1024_experts(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 1025, .top_k = 1, .hidden = 8, .limit = 2, .choose = far_apart, .tokens = {{2, 2}}};
+  assert_both(s);
+  s.experts = 2048;
+  assert_both(s);
+  assert_ep(s);
+}
+
+//===--- K4: shapes, alignment, pointers ------------------------------------------------------------===//
+
+// Rows of f8 with a scale for 128 columns each arrive byte by byte.
+static moert_status dispatch_f8(member *m) {
+  enum { TOKENS = 2 };
+  const scene *s = m->scene;
+  int64_t h = s->hidden, groups = h / 128;
+  unsigned char *x = take((size_t)(TOKENS * h)), *recv = take((size_t)(s->limit * h));
+  float *scales = take((size_t)(TOKENS * groups) * 4), *recv_scales = take((size_t)(s->limit * groups) * 4);
+  for (int64_t i = 0; i < TOKENS * h; ++i) x[i] = (unsigned char)(i * 7);
+  for (int64_t i = 0; i < TOKENS * groups; ++i) scales[i] = (float)i;
+  int32_t ids_data[TOKENS] = {1, 0};
+  moert_tensor ids = TENSOR(ids_data, I32, TOKENS, 1), payloads[] = {TENSOR(x, F8, TOKENS, h), TENSOR(scales, F32, TOKENS, groups)};
+  moert_tensor destinations[] = {TENSOR(recv, F8, 1, s->limit, h), TENSOR(recv_scales, F32, 1, s->limit, groups)};
+  moert_moe_dispatch_params params = {sizeof params, 1, s->experts, 0, 0};
+  moert_moe_dispatch_args args = {sizeof args, &ids, NULL,         2,    payloads, &m->workspace,     &m->metainfo,
+                                  s->limit,    2,    destinations, NULL, NULL,     &m->payload_offset};
+  moert_status status = moert_moe_dispatch(&params, &args, NULL, m->context);
+  if (memcmp(recv, x, (size_t)(TOKENS * h)) != 0 || memcmp(recv_scales, scales, (size_t)(TOKENS * groups) * 4) != 0) m->wrong = "a row of f8";
+  return status;
+}
+
+static void k4_rows_of_f8_with_scales(void **state) {
+  (void)state;
+  scene s = {.ranks = 1, .experts = 2, .top_k = 1, .limit = 3, .choose = spread, .tokens = {{2}}, .play = dispatch_f8};
+  for (s.hidden = 384; s.hidden <= 640; s.hidden += 256) assert_scene(&s);
+}
+
+static void multiply_rows(int64_t rows, int64_t columns, int64_t depth, int64_t shift) {
+  float *x = take((size_t)(rows * depth + shift) * 4), *w = take((size_t)(columns * depth + shift) * 4),
+        *y = take((size_t)(rows * columns + shift) * 4);
+  x += shift, w += shift, y += shift;
+  for (int64_t i = 0; i < rows * depth; ++i) x[i] = element_of(i);
+  for (int64_t i = 0; i < columns * depth; ++i) w[i] = element_of(3 * i + 1);
+  int32_t ends[] = {0, (int32_t)rows};
+  moert_tensor in = TENSOR(x, F32, rows, depth), offsets = TENSOR(ends, I32, 2), matrix = TENSOR(w, F32, 1, columns, depth),
+               out = TENSOR(y, F32, rows, columns);
+  assert_ok(multiply(&in, &offsets, &matrix, &out, alone));
+  assert_product(y, x, w, rows, columns, depth);
+}
+
+// No size is on a list: what models have, and what lies beside.
+static void k4_hidden_sizes_of_no_list(void **state) {
+  (void)state;
+  static const int64_t sizes[] = {1600, 2880, 2944, 3072};
+  for (size_t i = 0; i < COUNT(sizes); ++i) {
+    assert_both((scene){.ranks = 2, .experts = 3, .top_k = 2, .hidden = sizes[i], .limit = 3, .choose = spread, .tokens = {{3, 2}}});
+    multiply_rows(3, 8, sizes[i], 0);
+  }
+}
+
+static void k4_small_hidden_sizes_in_allreduce(void **state) {
+  (void)state;
+  static const int64_t sizes[] = {8, 16, 24, 64, 72, 200};
+  for (size_t i = 0; i < COUNT(sizes); ++i) {
+    scene s = reducers(2, 4, sizes[i], play_reduction);
+    s.tokens[0][0] = s.tokens[0][1] = 4;
+    assert_scene(&s);
+  }
+}
+
+static void k4_one_token_of_odd_hidden_sizes_in_allreduce(void **state) {
+  (void)state;
+  static const int64_t sizes[] = {3584, 2880, 1000};
+  for (size_t i = 0; i < COUNT(sizes); ++i) {
+    scene s = reducers(2, 1, sizes[i], play_reduction);
+    s.tokens[0][0] = s.tokens[0][1] = 1;
+    assert_scene(&s);
+  }
+  scene s = reducers(2, 1, 1001, play_reduction);
+  s.tokens[0][0] = s.tokens[0][1] = 1;
+  run_scene(&s);
+  for (int r = 0; r < 2; ++r) assert_string_equal(s.runs[r].error, "moe.allreduce_fusion: parameter 'hidden_size' is 1001, must be a multiple of 8");
+}
+
+// Every row of the result begins at another alignment, and so does the first.
+static moert_status combine_into_a_slice(member *m) {
+  const scene *s = m->scene;
+  moert_status status = dispatch_layer(m);
+  if (status) return status;
+  apply_experts(m);
+  int64_t tokens = tokens_of(s, m->rank, 0);
+  for (int64_t i = 0; i < s->limit * s->ranks * s->hidden; ++i) ((uint16_t *)m->recv)[i] = bf16_of(m->result[i]);
+  uint16_t *buffer = take((size_t)((tokens + 2) * s->hidden) * 2), *slice = buffer + s->hidden + 1;
+  moert_tensor payload = TENSOR(m->recv, BF16, s->ranks, s->limit, s->hidden), out = TENSOR(slice, BF16, tokens, s->hidden);
+  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, 0, 0, 0};
+  moert_moe_combine_args args = {sizeof args, &payload, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out};
+  status = moert_moe_combine(&params, &args, NULL, m->context);
+  // One rank and one slot: the result is the row, which bf16 has rounded once.
+  for (int64_t i = 0; i < tokens * s->hidden && !m->wrong; ++i) {
+    double exact =
+        (double)weight_of(i / s->hidden, 0) * (s->choose(s, 0, i / s->hidden, 0) + 1) * (double)value_of(s, 0, i / s->hidden, i % s->hidden);
+    if (fabs((double)f32_of(slice[i]) - exact) > fabs(exact) / 128) m->wrong = "an element of the slice";
+  }
+  if (!is_untouched(buffer, (size_t)(slice - buffer) * 2) || !is_untouched(slice + tokens * s->hidden, (size_t)(s->hidden - 1) * 2))
+    m->wrong = "the buffer around the slice";
+  return status;
+}
+
+static void k4_result_within_a_larger_buffer(void **state) {
+  (void)state;
+  scene s = {.ranks = 1, .experts = 3, .top_k = 1, .hidden = 46, .limit = 5, .choose = spread, .tokens = {{5}}, .play = combine_into_a_slice};
+  assert_scene(&s);
+}
+
+static moert_status reduce_views(member *m) {
+  moert_status status = MOERT_OK;
+  static const int64_t shifts[] = {8, 1, 3};
+  for (size_t i = 0; i < COUNT(shifts) && !status; ++i) {
+    reduction c = {.ranks = m->scene->ranks, .tokens = 4, .hidden = m->scene->hidden, .experts = 2, .shift = shifts[i]};
+    status = reduce(&c, m);
+  }
+  return status;
+}
+
+static void k4_view_at_odd_element_offset(void **state) {
+  (void)state;
+  scene s = reducers(2, 4, 24, reduce_views);
+  assert_scene(&s);
+  for (int64_t shift = 1; shift <= 8; shift += 7) multiply_rows(5, 8, 24, shift);
+  unsigned char *buffer = take(64);
+  moert_tensor logits = TENSOR(buffer + 2, F32, 1, 8), ids = TENSOR(buffer + 40, I32, 1, 2), weights = TENSOR(buffer + 48, F32, 1, 2);
+  assert_fails(route(&logits, &ids, &weights, (moert_moe_route_params)MOERT_MOE_ROUTE_PARAMS_INIT), MOERT_ERROR_MISALIGNED, "");
+}
+
+//===--- K5: capacity and workspaces ----------------------------------------------------------------===//
+
+// The rank with too many tokens learns it before it sends anything; the others do not wait for ever.
+static void k5_more_tokens_than_the_limit(void **state) {
+  (void)state;
+  scene s = {.ranks = 3, .experts = 4, .top_k = 2, .hidden = 8, .limit = 4, .choose = spread, .tokens = {{4, 5, 0}}, .timeout_ms = DEADLINE_MS};
+  run_scene(&s);
+  assert_string_equal(s.runs[1].error, "moe.dispatch: operand 'topk_ids' has 5 tokens, must have at most 4 (runtime_max_tokens_per_rank)");
+  assert_string_equal(s.runs[0].error, "moe.dispatch: rank 0 waited 300 ms for rank 1 (its counts, epoch 1)");
+  assert_string_equal(s.runs[2].error, "moe.dispatch: rank 2 waited 300 ms for rank 1 (its counts, epoch 1)");
+}
+
+// After the refusal the same rank makes the call with fewer tokens, and nobody has noticed.
+static moert_status correct_the_call(member *m) {
+  if (m->rank == m->scene->odd && (dispatch_layer(m) != MOERT_ERROR_CAPACITY || moert_comm_status(moert_context_comm(m->context))))
+    m->wrong = "the refusal";
+  m->step = 1;
+  return play_step(m);
+}
+
+static void k5_corrected_call_after_a_refusal(void **state) {
+  (void)state;
+  assert_both((scene){.ranks = 3,
+                      .experts = 4,
+                      .top_k = 2,
+                      .hidden = 8,
+                      .limit = 4,
+                      .choose = spread,
+                      .tokens = {{0, 5, 0}, {4, 4, 0}},
+                      .sets = 2,
+                      .odd = 1,
+                      .play = correct_the_call});
+}
+
+// Layers of rows of 64 and 128 bytes in one workspace; one of 256 bytes is refused, unless the workspace was made for the widest.
+static moert_status play_unlike_layers(member *m) {
+  static const int64_t widths[] = {16, 32, 64};
+  scene *s = m->scene, layers[COUNT(widths)];
+  moert_status status = MOERT_OK;
+  for (size_t i = 0; i < COUNT(widths) && !status; ++i) {
+    layers[i] = *s;
+    layers[i].hidden = widths[i];
+    m->scene = &layers[i];
+    make_buffers(m);
+    status = play_step(m);
+  }
+  m->scene = s;
+  return status;
+}
+
+static void k5_workspace_shared_by_unlike_layers(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 64, .limit = 3, .choose = spread, .tokens = {{3, 2}}, .play = play_unlike_layers};
+  assert_both(s);
+  s.hidden = 32;
+  run_scene(&s);
+  for (int r = 0; r < 2; ++r)
+    assert_string_equal(s.runs[r].error, "moe.dispatch: operand 'payloads[0]' has rows of 256 bytes, must have at most 144 (left of "
+                                         "dispatch_bytes_per_token, 144)");
+}
+
+static void k5_capacity_minus_one_exact_plus_one(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 8, .limit = 6, .choose = spread};
+  static const int64_t tokens[] = {5, 6, 7, 18};
+  for (size_t i = 0; i < COUNT(tokens); ++i) {
+    char text[256];
+    snprintf(text, sizeof text, "moe.dispatch: operand 'topk_ids' has %" PRId64 " tokens, must have at most 6 (runtime_max_tokens_per_rank)",
+             tokens[i]);
+    s.tokens[0][0] = s.tokens[0][1] = tokens[i];
+    if (tokens[i] <= s.limit) assert_both(s);
+    if (tokens[i] <= s.limit) continue;
+    run_scene(&s);
+    for (int r = 0; r < 2; ++r) assert_string_equal(s.runs[r].error, text);
+  }
+}
+
+// Independent of the header: what docs/abi.md says of the regions, in a wider type.
+__extension__ typedef __int128 wide_integer;
+static wide_integer closed_form(wide_integer ranks, wide_integer tokens, wide_integer row, wide_integer combine_row, wide_integer stats) {
+  wide_integer parts[] = {8 + 8 * ranks,
+                          4 * ranks,
+                          4 * ranks,
+                          128 * tokens,
+                          128 * tokens,
+                          4 * ranks * stats,
+                          16 * ranks,
+                          4 * ranks,
+                          128 * ranks * tokens,
+                          128 * ranks * tokens,
+                          256,
+                          (ranks * tokens * row + 127) / 128 * 128 + 1024,
+                          (ranks * tokens * combine_row + 127) / 128 * 128};
+  wide_integer sum = 0;
+  for (size_t i = 0; i < COUNT(parts); ++i) sum += (parts[i] + 127) / 128 * 128;
+  return sum;
+}
+
+static int64_t size_of(int32_t ranks, int64_t tokens, int64_t row, int64_t combine_row, int64_t stats) {
+  moert_comm *comms[MOERT_MAX_RANKS];
+  moert_context *context;
+  assert_ok(moert_comm_create_threads(ranks, comms));
+  assert_ok(moert_context_create(comms[0], NULL, &context));
+  int64_t bytes = 0;
+  moert_moe_workspace_size_params params = {sizeof params, tokens, row, combine_row, stats, ranks};
+  moert_moe_workspace_size_args args = {sizeof args, &bytes};
+  assert_ok(moert_moe_workspace_size(&params, &args, NULL, context));
+  moert_context_destroy(context);
+  destroy_ranks(comms, ranks);
+  return bytes;
+}
+
+static void k5_size_is_the_closed_form(void **state) {
+  (void)state;
+  assert_true(size_of(32, 1024, 2 * 7168, 2 * 7168, 256) == closed_form(32, 1024, 2 * 7168, 2 * 7168, 256));
+  assert_in_range(size_of(32, 1024, 2 * 7168, 2 * 7168, 0), INT64_C(900) << 20, INT64_C(1000) << 20);
+  assert_true(size_of(1, 1, 1, 1, 0) == closed_form(1, 1, 1, 1, 0));
+  assert_true(size_of(5, 3, 7, 11, 13) == closed_form(5, 3, 7, 11, 13));
+}
+
+static void k5_sizes_beyond_two_to_the_31(void **state) {
+  (void)state;
+  int64_t bytes = size_of(2, 131072, 2 * 4096, 2 * 4096, 0);
+  assert_true(bytes == closed_form(2, 131072, 2 * 4096, 2 * 4096, 0));
+  assert_true(bytes > INT64_C(1) << 32);
+  assert_true(size_of(64, 16777216, 2147483647, 2147483647, 65536) == closed_form(64, 16777216, 2147483647, 2147483647, 65536));
+}
+
+static void k5_allreduce_of_few_and_many_tokens(void **state) {
+  (void)state;
+  static const int64_t tokens[] = {1, 2, 127, 128, 129, 300};
+  scene s = reducers(4, 300, 8, play_reduction);
+  for (size_t i = 0; i < COUNT(tokens); ++i) {
+    for (int r = 0; r < 4; ++r) s.tokens[0][r] = tokens[i];
+    assert_scene(&s);
+  }
+}
+
+// Nothing is written beyond a buffer, for it is refused on every rank before anything is sent.
+static moert_status reduce_one_too_many(member *m) {
+  reduction c = {.ranks = m->scene->ranks, .tokens = m->scene->limit + 1, .hidden = m->scene->hidden, .experts = 2};
+  char *behind = (char *)m->workspace.data + m->workspace_shape[0];
+  memset(behind, 0x3c, (size_t)m->scene->spare_bytes);
+  moert_status status = reduce(&c, m);
+  for (int64_t i = 0; i < m->scene->spare_bytes; ++i)
+    if (behind[i] != 0x3c) m->wrong = "the memory behind the workspace";
+  return status;
+}
+
+static void k5_allreduce_beyond_the_capacity(void **state) {
+  (void)state;
+  scene s = reducers(4, 5, 8, reduce_one_too_many);
+  s.spare_bytes = 4096;
+  run_scene(&s);
+  for (int r = 0; r < 4; ++r) {
+    assert_string_equal(s.runs[r].error,
+                        "moe.allreduce_fusion: operand 'residual_in' has 6 tokens, must have at most 5, the max_num_tokens of the workspace");
+    assert_null(s.members[r].wrong);
+  }
+}
+
+// All buffers of these tests stand between guards; so do the workspace and its flags.
+static moert_status play_between_guards(member *m) {
+  char *behind = (char *)m->workspace.data + m->workspace_shape[0];
+  memset(behind, 0x3c, (size_t)m->scene->spare_bytes);
+  moert_status status = play_steps(m);
+  reduction c = {.ranks = m->scene->ranks, .tokens = m->scene->limit, .hidden = m->scene->hidden, .experts = 1};
+  if (!status) status = reduce(&c, m);
+  for (int64_t i = 0; i < m->scene->spare_bytes; ++i)
+    if (behind[i] != 0x3c) m->wrong = "the memory behind the workspace";
+  const uint32_t *flags = (const uint32_t *)((const char *)m->workspace.data + m->metainfo_data[MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS]);
+  for (int32_t r = 0; r < m->scene->ranks; ++r)
+    if (flags[r] != 2 * m->scene->steps + 1) m->wrong = "a flag";
+  return status;
+}
+
+static void k5_guards_around_outputs_and_flags(void **state) {
+  (void)state;
+  assert_both((scene){.ranks = 3,
+                      .experts = 5,
+                      .top_k = 2,
+                      .hidden = 8,
+                      .limit = 4,
+                      .choose = spread,
+                      .tokens = {{4, 4, 4}},
+                      .steps = 6,
+                      .spare_bytes = 4096,
+                      .play = play_between_guards});
+}
+
+static moert_status without_memory(rank_run *run) { return moert_symmetric_alloc(run->comm, run->rank == 1 ? SIZE_MAX / 4 : 4096, &run->memory); }
+
+static moert_status without_any_memory(rank_run *run) { return moert_symmetric_alloc(run->comm, SIZE_MAX / 4, &run->memory); }
+
+// Ranks agree before any of them uses what it got: none hangs, none keeps memory.
+static void k5_ranks_without_memory_fail_together(void **state) {
+  (void)state;
+  static moert_status (*const bodies[])(rank_run *) = {without_memory, without_any_memory};
+  for (size_t i = 0; i < COUNT(bodies); ++i) {
+    moert_comm *comms[3];
+    rank_run runs[3];
+    assert_ok(moert_comm_create_threads(3, comms));
+    run_ranks(runs, comms, 3, bodies[i], NULL);
+    for (int r = 0; r < 3; ++r) {
+      assert_null(runs[r].memory);
+      assert_int_equal(runs[r].status, i ? MOERT_ERROR_OUT_OF_MEMORY : MOERT_ERROR_PEER_MISMATCH);
+    }
+    destroy_ranks(comms, 3);
+  }
+}
+
+static moert_status other_sizes(member *m) {
+  int64_t tokens = m->scene->limit + (m->rank == 1);
+  moert_moe_initialize_params params = {sizeof params, tokens, 8, 8, 0, 0};
+  moert_moe_initialize_args args = {sizeof args, &m->workspace, &m->metainfo};
+  return moert_moe_initialize(&params, &args, NULL, m->context);
+}
+
+static void k5_ranks_that_ask_for_other_sizes(void **state) {
+  (void)state;
+  scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 64, .limit = 4, .choose = spread, .play = other_sizes};
+  run_scene(&s);
+  assert_string_equal(s.runs[0].error, "moe.initialize: rank 1 used another workspace or other parameters than rank 0");
+  assert_string_equal(s.runs[1].error, "moe.initialize: rank 0 used another workspace or other parameters than rank 1");
+}
+
+static void k5_limit_counts_the_tokens_of_one_rank(void **state) {
+  (void)state;
+  assert_both((scene){.ranks = 2, .experts = 4, .top_k = 2, .hidden = 8, .limit = 7, .choose = spread, .tokens = {{7, 7}}});
+}
+
+//===--- K6: groups and sets of ranks ---------------------------------------------------------------===//
+
+// A thread that is a rank of several communicators plays on one after the other.
+enum { MAX_GROUPS = 4, GROUP_STEPS = 20 };
+
+typedef struct group_scene {
+  scene scenes[MAX_GROUPS];
+  moert_comm *comms[MAX_GROUPS][MAX_RANKS];
+  const int32_t (*ranks)[MAX_RANKS]; // of each group: the threads
+  int32_t num_groups;
+} group_scene;
+
+typedef struct group_thread {
+  group_scene *shared;
+  int32_t number;
+  pthread_t thread;
+  moert_status status;
+  char error[512];
+} group_thread;
+
+// This thread's part in a group, NULL if it has none.
+static member *member_in(group_thread *t, int32_t group) {
+  const scene *s = &t->shared->scenes[group];
+  for (int32_t r = 0; r < s->ranks; ++r)
+    if (t->shared->ranks[group][r] == t->number) return &t->shared->scenes[group].members[r];
+  return NULL;
+}
+
+static moert_status open_groups(group_thread *t) {
+  moert_status status = MOERT_OK;
+  for (int32_t g = 0; g < t->shared->num_groups && !status; ++g) {
+    member *m = member_in(t, g);
+    if (!m) continue;
+    m->scene = &t->shared->scenes[g];
+    m->rank = (int32_t)(m - m->scene->members);
+    make_buffers(m);
+    status = open_member(m, t->shared->comms[g][m->rank]);
+  }
+  return status;
+}
+
+static moert_status play_groups(group_thread *t) {
+  moert_status status = open_groups(t);
+  for (int step = 0; step < GROUP_STEPS && !status; ++step)
+    for (int32_t g = 0; g < t->shared->num_groups && !status; ++g) {
+      member *m = member_in(t, g);
+      if (m && t->number == 0) nanosleep(&(struct timespec){0, 300000}, NULL); // the others are in the next group already
+      if (m) status = play_step(m);
+    }
+  for (int32_t g = 0; g < t->shared->num_groups; ++g)
+    if (member_in(t, g)) close_member(member_in(t, g));
+  return status;
+}
+
+static void *group_thread_main(void *argument) {
+  group_thread *t = argument;
+  t->status = play_groups(t);
+  snprintf(t->error, sizeof t->error, "%s", t->status ? moert_last_error() : "");
+  return NULL;
+}
+
+// Groups of the same shapes, `sizes` of them: only who is in them differs.
+static void assert_groups(const int32_t ranks[][MAX_RANKS], const int32_t *sizes, int32_t num_groups, int32_t threads) {
+  group_scene *shared = calloc(1, sizeof *shared);
+  group_thread runs[MAX_RANKS];
+  shared->ranks = ranks;
+  shared->num_groups = num_groups;
+  for (int32_t g = 0; g < num_groups; ++g) {
+    shared->scenes[g] = (scene){.ranks = sizes[g],
+                                .experts = 6,
+                                .top_k = 2,
+                                .hidden = 8,
+                                .limit = 3,
+                                .choose = spread,
+                                .timeout_ms = 20000,
+                                .tokens = {{3, 1, 2, 0}, {0, 3, 1, 2}},
+                                .sets = 2};
+    assert_ok(moert_comm_create_threads(sizes[g], shared->comms[g]));
+  }
+  for (int32_t i = 0; i < threads; ++i) {
+    runs[i] = (group_thread){.shared = shared, .number = i};
+    assert_int_equal(pthread_create(&runs[i].thread, NULL, group_thread_main, &runs[i]), 0);
+  }
+  for (int32_t i = 0; i < threads; ++i) assert_int_equal(pthread_join(runs[i].thread, NULL), 0);
+  for (int32_t i = 0; i < threads; ++i) assert_string_equal(runs[i].error, "");
+  for (int32_t g = 0; g < num_groups; ++g) {
+    for (int32_t r = 0; r < sizes[g]; ++r) assert_null(shared->scenes[g].members[r].wrong);
+    destroy_ranks(shared->comms[g], sizes[g]);
+  }
+  free(shared);
+}
+
+static void k6_two_groups_of_two_ranks(void **state) {
+  (void)state;
+  static const int32_t ranks[][MAX_RANKS] = {{0, 1}, {2, 3}}, sizes[] = {2, 2};
+  assert_groups(ranks, sizes, 2, 4);
+}
+
+static void k6_small_group_before_the_large(void **state) {
+  (void)state;
+  static const int32_t ranks[][MAX_RANKS] = {{0, 1}, {0, 1, 2}}, sizes[] = {2, 3};
+  assert_groups(ranks, sizes, 2, 3);
+}
+
+static void k6_two_overlapping_communicators(void **state) {
+  (void)state;
+  static const int32_t ranks[][MAX_RANKS] = {{0, 1, 2}, {0, 2}}, sizes[] = {3, 2};
+  assert_groups(ranks, sizes, 2, 3);
+}
+
+static void k6_grid_of_two_by_two(void **state) {
+  (void)state;
+  static const int32_t ranks[][MAX_RANKS] = {{0, 1}, {2, 3}, {0, 2}, {1, 3}}, sizes[] = {2, 2, 2, 2};
+  assert_groups(ranks, sizes, 4, 4);
+}
+
+static void k6_every_rank_has_its_own_slots(void **state) {
+  (void)state;
+  scene s = {.ranks = 1, .experts = 8, .top_k = 2, .hidden = 8, .limit = 2, .choose = spread, .steps = 3};
+  for (int r = 0; r < MAX_RANKS; ++r) s.tokens[0][r] = 2 - r % 2;
+  for (; s.ranks <= MAX_RANKS; ++s.ranks) assert_both(s);
+}
+
+int main(void) {
+#define test(name) cmocka_unit_test_teardown(name, release)
+  const struct CMUnitTest tests[] = {
+      test(k1_ranks_without_tokens_in_every_position),
+      test(k1_empty_batch_with_null_pointers),
+      test(k1_empty_batch_with_null_pointers_on_ranks),
+      test(k1_all_tokens_to_one_rank),
+      test(k1_rank_that_skips_a_step),
+      test(k1_rank_that_skips_a_dispatch),
+      test(k1_idle_rank_with_shared_expert),
+      test(k1_chunks_of_no_tokens),
+      test(k2_ids_of_padding),
+      test(k2_sentinels_minus_one_and_number_of_experts),
+      test(k2_expert_listed_twice),
+      test(k2_logits_without_numbers),
+      test(k2_element_type_of_ids),
+      test(k2_rank_without_chosen_experts_does_no_work),
+      test(k2_every_top_k),
+      test(k2_combine_for_received_tokens),
+      test(k2_rows_are_a_bijection_of_choices),
+      test(k3_last_expert_of_an_uneven_partition),
+      test(k3_owner_of_every_expert),
+      test(k3_global_ids_on_the_second_rank),
+      test(k3_more_than_1024_experts),
+      test(k4_rows_of_f8_with_scales),
+      test(k4_hidden_sizes_of_no_list),
+      test(k4_small_hidden_sizes_in_allreduce),
+      test(k4_one_token_of_odd_hidden_sizes_in_allreduce),
+      test(k4_result_within_a_larger_buffer),
+      test(k4_view_at_odd_element_offset),
+      test(k5_more_tokens_than_the_limit),
+      test(k5_corrected_call_after_a_refusal),
+      test(k5_workspace_shared_by_unlike_layers),
+      test(k5_capacity_minus_one_exact_plus_one),
+      test(k5_size_is_the_closed_form),
+      test(k5_sizes_beyond_two_to_the_31),
+      test(k5_allreduce_of_few_and_many_tokens),
+      test(k5_allreduce_beyond_the_capacity),
+      test(k5_guards_around_outputs_and_flags),
+      test(k5_ranks_without_memory_fail_together),
+      test(k5_ranks_that_ask_for_other_sizes),
+      test(k5_limit_counts_the_tokens_of_one_rank),
+      test(k6_two_groups_of_two_ranks),
+      test(k6_small_group_before_the_large),
+      test(k6_two_overlapping_communicators),
+      test(k6_grid_of_two_by_two),
+      test(k6_every_rank_has_its_own_slots),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
 }

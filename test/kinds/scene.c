@@ -119,7 +119,7 @@ void fill_inputs(member *m) {
     for (int64_t h = 0; h < s->hidden; ++h) m->x[t * s->hidden + h] = value_of(s, m->rank, t, h);
   }
   memset(m->recv, UNTOUCHED, (size_t)(room(s) * s->hidden) * 4);
-  memset(m->out, UNTOUCHED, (size_t)(most_tokens(s) * s->hidden) * 4);
+  if (m->out) memset(m->out, UNTOUCHED, (size_t)(most_tokens(s) * s->hidden) * 4);
 }
 
 moert_status open_member(member *m, moert_comm *comm) {
@@ -200,6 +200,7 @@ static const char *wrong_by_expert(const member *m) {
 static const char *wrong_result(const member *m) {
   const scene *s = m->scene;
   int64_t tokens = tokens_of(s, m->rank, m->step);
+  if (!m->out) return NULL;
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t h = 0; h < s->hidden; ++h) {
       double sum = 0;
@@ -226,8 +227,18 @@ moert_status dispatch_layer(member *m) {
                               TENSOR(m->recv_weights, F32, rows, s->top_k)};
   moert_tensor counts = TENSOR(m->recv_counts, I32, s->ranks), offsets = TENSOR(m->offsets, I32, local + 1);
   moert_moe_dispatch_params params = {sizeof params, s->top_k, s->experts, s->grouped, 0};
-  moert_moe_dispatch_args args = {sizeof args, &ids, s->grouped ? &weights : NULL, COUNT(payloads), payloads, &m->workspace, &m->metainfo, s->limit,
-                                  COUNT(payloads), s->grouped ? by_expert : by_rank, s->grouped ? NULL : &counts, s->grouped ? &offsets : NULL,
+  moert_moe_dispatch_args args = {sizeof args,
+                                  &ids,
+                                  s->grouped ? &weights : NULL,
+                                  COUNT(payloads),
+                                  payloads,
+                                  &m->workspace,
+                                  &m->metainfo,
+                                  s->limit,
+                                  COUNT(payloads),
+                                  s->grouped ? by_expert : by_rank,
+                                  s->grouped ? NULL : &counts,
+                                  s->grouped ? &offsets : NULL,
                                   &m->payload_offset};
   moert_status status = moert_moe_dispatch(&params, &args, NULL, m->context);
   if (!status && !m->wrong) m->wrong = s->grouped ? wrong_by_expert(m) : wrong_by_rank(m);

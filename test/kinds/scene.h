@@ -48,15 +48,15 @@ struct scene {
   int64_t experts, top_k, hidden;
   int64_t limit; // max_num_tokens of the workspace, and runtime_max_tokens_per_rank
   bool grouped;
-  int64_t steps;                      // layers that play_steps plays; 0 is 1
-  int64_t tokens[8][MAX_RANKS];       // of each step, and round again
-  int64_t sets;                       // of `tokens`; 0 is 1
+  int64_t steps;                // layers that play_steps plays; 0 is 1
+  int64_t tokens[8][MAX_RANKS]; // of each step, and round again
+  int64_t sets;                 // of `tokens`; 0 is 1
   int32_t (*choose)(const scene *scene, int32_t rank, int64_t token, int64_t slot);
-  moert_status (*play)(member *m);    // NULL: play_steps
-  int64_t spare_bytes;                // of symmetric memory behind the workspace
-  int64_t row_bytes;                  // of a dispatch; 0: what the layer needs
+  moert_status (*play)(member *m); // NULL: play_steps
+  int64_t spare_bytes;             // of symmetric memory behind the workspace
+  int64_t row_bytes;               // of a dispatch; 0: what the layer needs
   int64_t timeout_ms;
-  int32_t odd;                        // the rank that does something else
+  int32_t odd; // the rank that does something else
   member members[MAX_RANKS];
   rank_run runs[MAX_RANKS];
 };
