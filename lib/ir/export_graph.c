@@ -332,18 +332,28 @@ static MlirLogicalResult writeModule(Text *text, MlirOperation module) {
   return result;
 }
 
-// The parsed ops move into the module; declarations of what it already has do not.
-static void insertAll(MlirOperation module, MlirModule parsed) {
+static bool isDeclaration(MlirOperation op) {
+  return moeIs(op, "llvm.func") && mlirBlockIsNull(mlirRegionGetFirstBlock(mlirOperationGetRegion(op, 0)));
+}
+
+// The parsed ops move into the module, but for declarations of what it already has.
+static MlirLogicalResult insertAll(MlirOperation module, MlirModule parsed) {
   MlirBlock body = mlirModuleGetBody(mlirModuleFromOperation(module));
   MlirSymbolTable table = mlirSymbolTableCreate(module);
+  MlirLogicalResult result = MOE_OK;
   for (MlirOperation op = mlirBlockGetFirstOperation(mlirModuleGetBody(parsed)), next; !mlirOperationIsNull(op); op = next) {
     next = mlirOperationGetNextInBlock(op);
     MlirStringRef name = mlirStringAttrGetValue(mlirOperationGetAttributeByName(op, STR("sym_name")));
-    if (!mlirOperationIsNull(mlirSymbolTableLookup(table, name))) continue;
-    mlirOperationRemoveFromParent(op);
-    mlirBlockAppendOwnedOperation(body, op);
+    MlirOperation taken = mlirSymbolTableLookup(table, name);
+    if (mlirOperationIsNull(taken)) {
+      mlirOperationRemoveFromParent(op);
+      mlirBlockAppendOwnedOperation(body, op);
+    } else if (!isDeclaration(op)) {
+      result = moeError(taken, "has the name '%.*s', which a graph's description needs: choose another", (int)name.length, name.data);
+    }
   }
   mlirSymbolTableDestroy(table);
+  return result;
 }
 
 static MlirLogicalResult run(MlirOperation module, const char *const *options) {
@@ -355,7 +365,7 @@ static MlirLogicalResult run(MlirOperation module, const char *const *options) {
     if (mlirModuleIsNull(parsed)) {
       result = moeError(module, "could not be given its description");
     } else {
-      insertAll(module, parsed);
+      result = insertAll(module, parsed);
       mlirModuleDestroy(parsed);
     }
   }

@@ -55,7 +55,7 @@ moert_status moert__ep_check_tables(const moert__ep_layer *layer, const moert_te
 
 int64_t moert__ep_local_expert(const moert__ep_layer *layer, int32_t id) {
   int64_t local = id - layer->rank * layer->n_experts;
-  return id >= 0 && local >= 0 && local < layer->n_experts ? local : -1;
+  return local >= 0 && local < layer->n_experts ? local : -1;
 }
 
 moert__ep_slice moert__ep_shared_slice(const moert__ep_layer *layer) {

@@ -316,7 +316,6 @@ static void k1_empty_batch_with_null_pointers(void **state) {
   moert_tensor rows = TENSOR(NULL, F32, 0, 128), offsets = TENSOR(no_rows, I32, 3), groups = TENSOR(matrices, F32, 2, 8, 128),
                out = TENSOR(NULL, F32, 0, 8);
   assert_ok(multiply(&rows, &offsets, &groups, &out, alone));
-  assert_int_equal(ids.shape[1], 2);
 }
 
 // A rank without tokens has no memory for them.
@@ -764,9 +763,11 @@ static void k4_view_at_odd_element_offset(void **state) {
   scene s = reducers(2, 4, 24, reduce_views);
   assert_scene(&s);
   for (int64_t shift = 1; shift <= 8; shift += 7) multiply_rows(5, 8, 24, shift);
+  // Between elements there is no view.
   unsigned char *buffer = take(64);
   moert_tensor logits = TENSOR(buffer + 2, F32, 1, 8), ids = TENSOR(buffer + 40, I32, 1, 2), weights = TENSOR(buffer + 48, F32, 1, 2);
-  assert_fails(route(&logits, &ids, &weights, (moert_moe_route_params)MOERT_MOE_ROUTE_PARAMS_INIT), MOERT_ERROR_MISALIGNED, "");
+  assert_fails(route(&logits, &ids, &weights, (moert_moe_route_params)MOERT_MOE_ROUTE_PARAMS_INIT), MOERT_ERROR_MISALIGNED,
+               "moe.route: operand 'logits': data lies 2 bytes past a multiple of 4, the size of its element type f32");
 }
 
 //===--- K5: capacity and workspaces ----------------------------------------------------------------===//
@@ -959,25 +960,27 @@ static void k5_guards_around_outputs_and_flags(void **state) {
                       .play = play_between_guards});
 }
 
-static moert_status without_memory(rank_run *run) { return moert_symmetric_alloc(run->comm, run->rank == 1 ? SIZE_MAX / 4 : 4096, &run->memory); }
+static moert_status ask_for_too_much(rank_run *run) {
+  bool other = *(const bool *)run->user && run->rank == 1;
+  return moert_symmetric_alloc(run->comm, other ? 4096 : SIZE_MAX / 4, &run->memory);
+}
 
-static moert_status without_any_memory(rank_run *run) { return moert_symmetric_alloc(run->comm, SIZE_MAX / 4, &run->memory); }
-
-// Ranks agree before any of them uses what it got: none hangs, none keeps memory.
+// Ranks agree before any of them uses what it got: none hangs, none keeps memory, and they may ask again.
 static void k5_ranks_without_memory_fail_together(void **state) {
   (void)state;
-  static moert_status (*const bodies[])(rank_run *) = {without_memory, without_any_memory};
-  for (size_t i = 0; i < COUNT(bodies); ++i) {
-    moert_comm *comms[3];
-    rank_run runs[3];
-    assert_ok(moert_comm_create_threads(3, comms));
-    run_ranks(runs, comms, 3, bodies[i], NULL);
+  moert_comm *comms[3];
+  assert_ok(moert_comm_create_threads(3, comms));
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    rank_run runs[3] = {{0}};
+    bool differ = attempt % 2;
+    run_ranks(runs, comms, 3, ask_for_too_much, &differ);
     for (int r = 0; r < 3; ++r) {
       assert_null(runs[r].memory);
-      assert_int_equal(runs[r].status, i ? MOERT_ERROR_OUT_OF_MEMORY : MOERT_ERROR_PEER_MISMATCH);
+      assert_string_equal(runs[r].error, differ ? "symmetric memory must have one size: rank 0 asked for 4611686018427387903, but rank 1 for 4096"
+                                                : "rank 0 has no memory for 4611686018427387903 bytes of symmetric memory");
     }
-    destroy_ranks(comms, 3);
   }
+  destroy_ranks(comms, 3);
 }
 
 static moert_status other_sizes(member *m) {
