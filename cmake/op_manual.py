@@ -25,7 +25,7 @@ order; on memrefs it has none. A number or a view that an op also gives is its l
   Symmetric memory comes from `moert_symmetric_alloc`.
 - **Use.** *read*; *written*; *read and written*: what the op does not write keeps its contents; *state*: a memref that lives across calls, also where the op is on tensors.
 - **Collective** ops talk to other ranks: all ranks of the context call them, in the same order. They are never removed, merged or reordered. **Local** ops do not.
-- **Constraints** are what the verifier checks, by label; S1 to S5, which hold for every op, are in [errors.md](errors.md). Dimensions that are not known at compile time
+- **Constraints** are what the verifier checks, by label; S1 to S7, which hold for every op, are in [errors.md](errors.md). Dimensions that are not known at compile time
   are checked at run time.
 - **In C** an op is a function of [`<moert/ops.h>`](abi.md#op-functions).
 
@@ -102,17 +102,17 @@ def op_text(op, records):
     return ''.join(out)
 
 
-def types_text(records):
-    """Types and attributes of a dialect, as they are written."""
+def types_text(records, dialect):
+    """Types and attributes of a dialect, as they are written; those that it takes from others stand there."""
     rows = []
     for record in records.values():
         if not isinstance(record, dict) or 'mnemonic' not in record or not isinstance(record.get('dialect'), dict):
             continue
         sigil = {'TypeDef': '!', 'AttrDef': '#'}.get(next((s for s in record['!superclasses'] if s in ('TypeDef', 'AttrDef')), None))
-        if sigil:
+        if sigil and records[record['dialect']['def']]['name'] == dialect:
             name = '%s%s.%s' % (sigil, records[record['dialect']['def']]['name'], record['mnemonic'])
             rows.append(['`%s`' % name, record['summary'] + '. ' + text_of(record['description'])])
-    return '## Types and memory spaces\n\n' + table(['Name', 'Meaning'], sorted(rows))
+    return '## Types and memory spaces\n\n' + table(['Name', 'Meaning'], sorted(rows)) if rows else ''
 
 
 def manual(paths):
@@ -122,7 +122,7 @@ def manual(paths):
             records = json.load(f)
         ops = generate.load([path])
         out.append('\n' + ' · '.join('[%s](#%s)' % (op.name, op.name.replace('.', '')) for op in ops) + '\n\n')
-        out.append(types_text(records))
+        out.append(types_text(records, ops[0].name.split('.')[0]))
         out.append('\n'.join(op_text(op, records) for op in ops))
     return ''.join(out)
 

@@ -1,6 +1,6 @@
-// A mixture-of-experts layer on four ranks that all have all tokens, as tensor-parallel attention leaves them: hidden 256, intermediate 128, 16 experts, four per
-// rank, top-4. Nothing moves before the experts: each rank takes the rows of its experts out of the tokens that it has, and comes to its part of the result. An
-// all-reduce, which a model needs there anyway, adds the four parts and the residual.
+// A mixture-of-experts layer on four ranks that all have all tokens, as tensor-parallel attention leaves them: hidden 256, intermediate 128,
+// 16 experts, four per rank, top-4. Nothing moves before the experts: each rank takes the rows of its experts out of the tokens that it has, and
+// comes to its part of the result. An all-reduce, which a model needs there anyway, adds the four parts and the residual.
 // The functions share buffers by name: call @setup once, then @layer for each step.
 #token_by_hidden  = affine_map<(t, e, h) -> (t, h)>
 #expert_by_hidden = affine_map<(t, e, h) -> (e, h)>
@@ -22,7 +22,8 @@ func.func @setup(%counters: memref<?xi32> {moe.name = "counters", moe.dims = ["C
   %c2 = arith.constant 2 : index
   %c3 = arith.constant 3 : index
   ep.init counters(%counters, %more_counters : memref<?xi32>, memref<?xi32>) dev_ptrs(%dev_ptrs : memref<2x3xi64, #moe.host>)
-    my_rank(%my_rank : memref<1xi32, #moe.host>) context(%ctx) {hidden_size = 256 : i64, top_k = 4 : i64, n_experts = 4 : i64, max_token_per_rank = 64 : i64}
+    my_rank(%my_rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 256 : i64, top_k = 4 : i64, n_experts = 4 : i64, max_token_per_rank = 64 : i64}
 
   // In this mode an op looks at this rank's entries only.
   %number = memref.load %my_rank[%c0] : memref<1xi32, #moe.host>
@@ -82,9 +83,10 @@ func.func @layer(%tokens: tensor<?x256xbf16> {moe.name = "tokens", moe.dims = ["
   %offsets_empty = tensor.empty(%ends) : tensor<?xi32>
   %experts_empty = tensor.empty(%L) : tensor<?xi32>
   %sources_empty = tensor.empty(%capacity) : tensor<?x2xi32>
-  %rows, %offsets, %experts, %sources = ep.dispatch counters(%counters : memref<?xi32>) tokens(%tokens : tensor<?x256xbf16>) topk_ids(%ids : tensor<?x4xi32>)
-    buffers(%send, %recv, %recv_count : !table, !table, !table)
-    outs(%rows_empty, %offsets_empty, %experts_empty, %sources_empty : tensor<?x256xbf16>, tensor<?xi32>, tensor<?xi32>, tensor<?x2xi32>) context(%ctx)
+  %rows, %offsets, %experts, %sources = ep.dispatch counters(%counters : memref<?xi32>) tokens(%tokens : tensor<?x256xbf16>)
+    topk_ids(%ids : tensor<?x4xi32>) buffers(%send, %recv, %recv_count : !table, !table, !table)
+    outs(%rows_empty, %offsets_empty, %experts_empty, %sources_empty : tensor<?x256xbf16>, tensor<?xi32>, tensor<?xi32>, tensor<?x2xi32>)
+    context(%ctx)
     {hidden_size = 256 : i64, top_k = 4 : i64, n_experts = 4 : i64, max_token_per_rank = 64 : i64, skip_a2a = true, allreduce_world_size = 4 : i64}
     -> tensor<?x256xbf16>, tensor<?xi32>, tensor<?xi32>, tensor<?x2xi32>
 
@@ -104,7 +106,8 @@ func.func @layer(%tokens: tensor<?x256xbf16> {moe.name = "tokens", moe.dims = ["
   %part = ep.combine.skip_a2a counters(%counters : memref<?xi32>) tokens(%results : tensor<?x256xbf16>) src_info(%sources : tensor<?x2xi32>)
     buffers(%combine_send, %combine_recv, %combine_recv_count : !table, !table, !table)
     router_weights(%weights : tensor<?x4xf32>) topk_ids(%ids : tensor<?x4xi32>) outs(%part_empty : tensor<?x256xbf16>) context(%ctx)
-    {hidden_size = 256 : i64, top_k = 4 : i64, n_experts = 4 : i64, max_token_per_rank = 64 : i64, allreduce_world_size = 4 : i64} -> tensor<?x256xbf16>
+    {hidden_size = 256 : i64, top_k = 4 : i64, n_experts = 4 : i64, max_token_per_rank = 64 : i64, allreduce_world_size = 4 : i64}
+    -> tensor<?x256xbf16>
 
   // The sum of the parts, and with it the residual; there are no expert outputs left to reduce.
   %no_outputs = tensor.empty(%T) : tensor<0x?x256xbf16>

@@ -5,8 +5,8 @@
 //
 // In the mode `skip_a2a` every rank has all tokens, and nothing moves between ranks: a rank picks the pairs (token, slot) whose expert it owns, and
 // an all-reduce behind the layer, which is no part of these ops, adds the ranks' partial sums. So `ep.dispatch` and `ep.combine.skip_a2a` are
-// local, as the table of ops has it: no rank can wait for another in them, and a rank whose peer has failed may still finish its layer.
-// They write `atomic_counters`, which is a memref on tensors too; that effect, not the fabric, keeps a dispatch and its combine from being removed, merged or
+// local, as the table of ops has it: no rank can wait for another in them, and a rank whose peer has failed may still finish its layer. They write
+// `atomic_counters`, which is a memref on tensors too; that effect, not the fabric, keeps a dispatch and its combine from being removed, merged or
 // reordered. `ep.init` is a fabric op: symmetric memory is allocated by all ranks together.
 //
 //===----------------------------------------------------------------------------------------------===//
@@ -53,12 +53,12 @@ def Ep_InitOp : Moe_Op<Ep_Dialect, "init", "ep_init"> {
   let summary = "Allocate the buffers of a layer and clear its counters";
   let description = [{
     Zeroes both counter buffers, takes the layer's buffers from the symmetric memory of the communicator, which owns them, and writes their
-    addresses to `dev_ptrs`: row 0 is the dispatch's (send, recv, recv_count), row 1 the combine's. The combine's send buffer is for
-    several nodes; its address is 0. Receive counts say "no data", 2^64 - 1. `my_rank` is this rank's number. The pointer tables of the other ops have one
-    such address for each rank, all of one row and column; entry `my_rank` is this rank's own. `moert/ep.h` has the sizes of all of them.
+    addresses to `dev_ptrs`: row 0 is the dispatch's (send, recv, recv_count), row 1 the combine's. The combine's send buffer is for several nodes;
+    its address is 0. Receive counts say "no data", 2^64 - 1. `my_rank` is this rank's number. The pointer tables of the other ops have one such
+    address for each rank, all of one row and column; entry `my_rank` is this rank's own. `moert/ep.h` has the sizes of all of them.
 
-    Call it once for a layer's counters, not once per step: what a further call replaces is not released before the communicator is. The rows of both
-    groups are laid out for the mode `skip_a2a` of the ops below, whose `n_experts` is the number of experts of one rank.
+    Call it once for a layer's counters, not once per step: what a further call replaces is not released before the communicator is. The rows of
+    both groups are laid out for the mode `skip_a2a` of the ops below, whose `n_experts` is the number of experts of one rank.
 
     Collective: every rank must call it. Not capturable in a CUDA graph.
 
@@ -75,7 +75,8 @@ def Ep_InitOp : Moe_Op<Ep_Dialect, "init", "ep_init"> {
                        (ins DefaultValuedAttr<Moe_OneOf<["bf16", "f8E4M3FN", "ui8"]>, "\"bf16\"">:$dispatch_dtype,
                             DefaultValuedAttr<Moe_OneOf<["bf16", "f16", "f32"]>, "\"bf16\"">:$combine_dtype,
                             DefaultValuedAttr<Moe_OneOf<["f32", "f8E4M3FN", "f8E8M0FNU"]>, "\"f32\"">:$dispatch_scale_dtype,
-                            DefaultValuedAttr<Moe_OneOf<["BF16", "BlockwiseFP8", "BLOCK_SCALED_NV", "MXFP4", "MXFP6"]>, "\"BF16\"">:$dispatch_fmt_str));
+                            DefaultValuedAttr<Moe_OneOf<["BF16", "BlockwiseFP8", "BLOCK_SCALED_NV", "MXFP4", "MXFP6"]>,
+                                              "\"BF16\"">:$dispatch_fmt_str));
   let results = (outs);
   let fabric = 1;
   let assemblyFormat = [{
@@ -90,20 +91,21 @@ def Ep_InitOp : Moe_Op<Ep_Dialect, "init", "ep_init"> {
 def Ep_DispatchOp : Moe_DestinationOp<Ep_Dialect, "dispatch", "ep_dispatch", [DestinationStyleOpInterface]> {
   let summary = "Group the tokens by the experts of this rank";
   let description = [{
-    With `skip_a2a = true`: a row of `output_tokens` for each pair (token t, slot k) whose expert `topk_ids[t, k]` is one of this rank's, which are the
-    global ids from `rank * n_experts` on. Rows stand in ascending order of expert, then token, then slot; `src_info[row]` is (t, k), and the rows of
-    local expert e are `row_offsets[e]` to `row_offsets[e + 1]`. `expert_ids` is 0, 1, 2, ... All other ids, also negative ones, are ignored. An expert that a
-    token lists twice gets two rows.
+    With `skip_a2a = true`: a row of `output_tokens` for each pair (token t, slot k) whose expert `topk_ids[t, k]` is one of this rank's, which are
+    the global ids from `rank * n_experts` on. Rows stand in ascending order of expert, then token, then slot; `src_info[row]` is (t, k), and the
+    rows of local expert e are `row_offsets[e]` to `row_offsets[e + 1]`. `expert_ids` is 0, 1, 2, ... All other ids, also negative ones, are
+    ignored. An expert that a token lists twice gets two rows.
 
-    With `fused_shared_expert` group 0 is the shared expert's, of which each rank takes a slice of the tokens, and routed experts are the groups from 1 on:
-    `cnt = (T + W - rank - 1) / W` tokens from `start = rank * (T / W) + min(rank, T % W)` on, with W = `allreduce_world_size`.
+    With `fused_shared_expert` group 0 is the shared expert's, of which each rank takes a slice of the tokens, and routed experts are the groups
+    from 1 on: `cnt = (T + W - rank - 1) / W` tokens from `start = rank * (T / W) + min(rank, T % W)` on, with W = `allreduce_world_size`.
 
-    Rows that are in no group keep their contents, and so does `src_info` for them and for those of the shared expert. `max_token_per_rank * min(n_experts,
-    top_k)` rows, and `max_token_per_rank` more with `fused_shared_expert`, are enough if no token lists an expert twice; more rows than there is room
-    for are a capacity error.
+    Rows that are in no group keep their contents, and so does `src_info` for them and for those of the shared expert. `max_token_per_rank *
+    min(n_experts, top_k)` rows, and `max_token_per_rank` more with `fused_shared_expert`, are enough if no token lists an expert twice; more rows
+    than there is room for are a capacity error.
 
-    The counters remember the groups for the combine: dispatch and combine alternate on them. Entry `rank` of each table is an address that `ep.init` gave for
-    the dispatch (row 0 of `dev_ptrs`) with the same parameters; in this mode the buffers are not used. Rows of one rank do not leave it: local.
+    The counters remember the groups for the combine: dispatch and combine alternate on them. Entry `rank` of each table is an address that
+    `ep.init` gave for the dispatch (row 0 of `dev_ptrs`) with the same parameters; in this mode the buffers are not used. Rows of one rank do not
+    leave it: local.
 
     Constraints:
     - C1: `skip_a2a` is true: the all-to-all is unsupported.
@@ -141,26 +143,27 @@ def Ep_DispatchOp : Moe_DestinationOp<Ep_Dialect, "dispatch", "ep_dispatch", [De
 def Ep_CombineSkipA2AOp : Moe_EpilogueOp<Ep_Dialect, "combine.skip_a2a", "ep_combine_skip_a2a", [DestinationStyleOpInterface]> {
   let summary = "Weighted sum of the rows that this rank's experts have for each token";
   let description = [{
-    This rank's part of each token's result. The op itself does no all-reduce: nothing moves between ranks, whatever `allreduce_world_size` is, which only
-    says how the shared expert's rows were split. An all-reduce behind it adds the ranks' parts.
+    This rank's part of each token's result. The op itself does no all-reduce: nothing moves between ranks, whatever `allreduce_world_size` is,
+    which only says how the shared expert's rows were split. An all-reduce behind it adds the ranks' parts.
 
-    `input_tokens` has what the experts made of the rows of the `ep.dispatch` before, in their places; `src_info`, `topk_ids` and `atomic_counters` are those of that
-    dispatch. Let y(t, k) be the row that `src_info` ascribes to (t, k).
+    `input_tokens` has what the experts made of the rows of the `ep.dispatch` before, in their places; `src_info`, `topk_ids` and `atomic_counters`
+    are those of that dispatch. Let y(t, k) be the row that `src_info` ascribes to (t, k).
 
-    - `acc = fma(f32(router_weights[t, k]), f32(y(t, k)), acc)` from `acc = 0`, for the slots k in ascending order whose expert is this rank's; other ids,
-      also negative ones, add nothing.
+    - `acc = fma(f32(router_weights[t, k]), f32(y(t, k)), acc)` from `acc = 0`, for the slots k in ascending order whose expert is this rank's;
+      other ids, also negative ones, add nothing.
     - `v` is `acc` rounded to the element type of `output_tokens`, the combine dtype.
-    - With `fused_shared_expert`, for the tokens of this rank's slice (see `ep.dispatch`): `v + input_tokens[t - start]`, rounded to the combine dtype once more.
+    - With `fused_shared_expert`, for the tokens of this rank's slice (see `ep.dispatch`): `v + input_tokens[t - start]`, rounded to the combine
+      dtype once more.
     - `output_tokens[t, h]` is `v`, or what the epilogue makes of it. All of `output_tokens` is written: a token without an expert here gets +0.
 
     The optional region `epilogue` is the elementwise consumer that a compiler has fused. It takes a row index, a column index and the value of the
-    combine dtype, and yields the value to store. It is called exactly once for each element, after the shared expert's row was added, in no order. It may read
-    what stands outside, but not `output_tokens`. The seed's `has_epilogue_fusion` is therefore no attribute: it is true when there is a region. Targets
-    that do not fuse it apply it afterwards (`moe-expand-epilogues`).
+    combine dtype, and yields the value to store. It is called exactly once for each element, after the shared expert's row was added, in no order.
+    It may read what stands outside, but not `output_tokens`. MAX's `has_epilogue_fusion` is therefore no attribute: it is true when there is a
+    region. Targets that do not fuse it apply it afterwards (`moe-expand-epilogues`).
 
-    A row whose `src_info` lies outside [0, T) x [0, top_k) is skipped; a pair of this rank that no row is ascribed to is a run-time error. The counters are ready for the
-    next dispatch afterwards. Entry `rank` of `recv_ptrs` and `recv_count_ptrs` is an address that `ep.init` gave for the combine (row 1 of
-    `dev_ptrs`) with the same parameters; the buffers, and `send_ptrs`, are not used. Local.
+    A row whose `src_info` lies outside [0, T) x [0, top_k) is skipped; a pair of this rank that no row is ascribed to is a run-time error. The
+    counters are ready for the next dispatch afterwards. Entry `rank` of `recv_ptrs` and `recv_count_ptrs` is an address that `ep.init` gave for the
+    combine (row 1 of `dev_ptrs`) with the same parameters; the buffers, and `send_ptrs`, are not used. Local.
 
     Constraints:
     - C1: `skip_a2a` is true: an all-to-all is the business of ep.combine.
@@ -189,7 +192,8 @@ def Ep_CombineSkipA2AOp : Moe_EpilogueOp<Ep_Dialect, "combine.skip_a2a", "ep_com
     `src_info` `(` $src_info `:` type($src_info) `)`
     `buffers` `(` $send_ptrs `,` $recv_ptrs `,` $recv_count_ptrs `:` type($send_ptrs) `,` type($recv_ptrs) `,` type($recv_count_ptrs) `)`
     `router_weights` `(` $router_weights `:` type($router_weights) `)` `topk_ids` `(` $topk_ids `:` type($topk_ids) `)`
-    `outs` `(` $output_tokens `:` type($output_tokens) `)` `context` `(` $device_context `)` attr-dict (`epilogue` $epilogue^)? (`->` type($tensors)^)?
+    `outs` `(` $output_tokens `:` type($output_tokens) `)` `context` `(` $device_context `)` attr-dict (`epilogue` $epilogue^)?
+    (`->` type($tensors)^)?
   }];
 }
 

@@ -53,9 +53,15 @@ def link_in(cell):
     return match and match.group(1)
 
 
+def names_of(op):
+    """Its dialect, and its name in the names of files."""
+    dialect, name = op.name.split('.', 1)
+    return dialect, name.replace('.', '_')
+
+
 def present(pattern, op):
     """The file that a column's pattern stands for, or None."""
-    dialect, name = op.name.split('.', 1)
+    dialect, name = names_of(op)
     path = pattern.format(dialect=dialect, name=name, id=op.id)
     folder, file = os.path.split(path)
     if not file.endswith('*'):
@@ -142,14 +148,14 @@ def check_constraints(ops):
     """Every constraint of a description has a negative test that is named after it, and the tests name no other."""
     texts = descriptions()
     for op in ops:
-        dialect, name = op.name.split('.', 1)
+        dialect, name = names_of(op)
         path = 'test/ops/%s/%s/errors.mlir' % (dialect, name)
         labels = set(re.findall(r'^\s*- C(\d+):', texts[op.id], flags=re.M))
         if not os.path.exists(os.path.join(root, path)):
             if labels:
                 complain(path, 'does not exist, but %s has constraints: %s' % (op.name, ', '.join('C' + n for n in sorted(labels, key=int))))
             continue
-        tested = set(re.findall(r'@%s_c(\d+)(?!\d)' % re.escape(name.replace('.', '_')), read(path)))
+        tested = set(re.findall(r'@%s_c(\d+)(?!\d)' % re.escape(name), read(path)))
         for number in sorted(labels - tested, key=int):
             complain(path, 'has no function @%s_c%s..., a negative test of C%s' % (name, number, number))
         for number in sorted(tested - labels, key=int):

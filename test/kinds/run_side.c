@@ -805,30 +805,34 @@ static void k5_corrected_call_after_a_refusal(void **state) {
 }
 
 // Layers of rows of 64 and 128 bytes in one workspace; one of 256 bytes is refused, unless the workspace was made for the widest.
+enum { UNLIKE_LAYERS = 3 };
+
 static moert_status play_unlike_layers(member *m) {
-  static const int64_t widths[] = {16, 32, 64};
-  scene *s = m->scene, layers[COUNT(widths)];
+  scene *s = m->scene;
   moert_status status = MOERT_OK;
-  for (size_t i = 0; i < COUNT(widths) && !status; ++i) {
-    layers[i] = *s;
-    layers[i].hidden = widths[i];
-    m->scene = &layers[i];
+  for (int i = 0; i < UNLIKE_LAYERS && !status; ++i) {
+    m->scene = &s->layers[i];
     make_buffers(m);
     status = play_step(m);
   }
-  m->scene = s;
   return status;
 }
 
 static void k5_workspace_shared_by_unlike_layers(void **state) {
   (void)state;
-  scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 64, .limit = 3, .choose = spread, .tokens = {{3, 2}}, .play = play_unlike_layers};
-  assert_both(s);
-  s.hidden = 32;
-  run_scene(&s);
-  for (int r = 0; r < 2; ++r)
-    assert_string_equal(s.runs[r].error, "moe.dispatch: operand 'payloads[0]' has rows of 256 bytes, must have at most 144 (left of "
-                                         "dispatch_bytes_per_token, 144)");
+  scene layers[UNLIKE_LAYERS];
+  for (int grouped = 0; grouped < 2; ++grouped) {
+    scene s = {.ranks = 2, .experts = 4, .top_k = 2, .hidden = 64, .limit = 3, .choose = spread, .tokens = {{3, 2}}, .grouped = grouped};
+    for (int i = 0; i < UNLIKE_LAYERS; ++i) layers[i] = s, layers[i].hidden = 16 << i;
+    s.play = play_unlike_layers;
+    s.layers = layers;
+    assert_scene(&s);
+    s.hidden = 32;
+    run_scene(&s);
+    for (int r = 0; r < 2; ++r)
+      assert_string_equal(s.runs[r].error, "moe.dispatch: operand 'payloads[0]' has rows of 256 bytes, must have at most 144 (left of "
+                                           "dispatch_bytes_per_token, 144)");
+  }
 }
 
 static void k5_capacity_minus_one_exact_plus_one(void **state) {
@@ -1126,6 +1130,24 @@ static void k6_every_rank_has_its_own_slots(void **state) {
   for (; s.ranks <= MAX_RANKS; ++s.ranks) assert_both(s);
 }
 
+//===--- K15: runtime wrappers ----------------------------------------------------------------------===//
+
+// Memory for two destinations at once, and for an operand and a destination: refused, with nothing written.
+static void k15_one_buffer_for_two_operands(void **state) {
+  (void)state;
+  float logits_data[2][8] = {{0}};
+  int32_t *memory = take(2 * 2 * 4);
+  moert_tensor logits = TENSOR(logits_data, F32, 2, 8), ids = TENSOR(memory, I32, 2, 2), weights = TENSOR(memory, F32, 2, 2);
+  moert_tensor over_logits = TENSOR(logits_data, F32, 2, 2);
+  const moert_moe_route_params params = MOERT_MOE_ROUTE_PARAMS_INIT;
+  assert_fails(route(&logits, &ids, &weights, params), MOERT_ERROR_OVERLAP,
+               "moe.route: operand 'ids' overlaps operand 'weights'; give it memory of its own");
+  assert_true(is_untouched(memory, 2 * 2 * 4));
+  assert_fails(route(&logits, &ids, &over_logits, params), MOERT_ERROR_OVERLAP,
+               "moe.route: operand 'weights' overlaps operand 'logits'; give it memory of its own");
+  assert_true(is_untouched(memory, 2 * 2 * 4));
+}
+
 int main(void) {
 #define test(name) cmocka_unit_test_teardown(name, release)
   const struct CMUnitTest tests[] = {
@@ -1173,6 +1195,7 @@ int main(void) {
       test(k6_two_overlapping_communicators),
       test(k6_grid_of_two_by_two),
       test(k6_every_rank_has_its_own_slots),
+      test(k15_one_buffer_for_two_operands),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,6 @@
 //===- scene.c - a layer of experts on several ranks, and what must come of it ------------------------===//
 
+#define MOERT_TEST_FURTHER_FILE
 #include "scene.h"
 
 const moert_dtype BF16 = {MOERT_CODE_BFLOAT, 16, 1}, F8 = {MOERT_CODE_F8E4M3FN, 8, 1}, F32 = {MOERT_CODE_FLOAT, 32, 1}, I8 = {MOERT_CODE_INT, 8, 1},

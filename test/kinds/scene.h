@@ -56,7 +56,8 @@ struct scene {
   int64_t spare_bytes;             // of symmetric memory behind the workspace
   int64_t row_bytes;               // of a dispatch; 0: what the layer needs
   int64_t timeout_ms;
-  int32_t odd; // the rank that does something else
+  int32_t odd;   // the rank that does something else
+  scene *layers; // of a test that plays several, else NULL
   member members[MAX_RANKS];
   rank_run runs[MAX_RANKS];
 };

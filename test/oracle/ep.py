@@ -1,7 +1,8 @@
 #===- ep.py - ep.init, ep.dispatch and ep.combine.skip_a2a against NumPy ---------------------------===#
 #
-# From the contract of the ops (ops/ep/ep.td), in the plainest form: lists of rows, and sums in slot order with one rounding per step. Bits are compared.
-# Outputs are poisoned before each call, and what must have been kept is checked. The ranks are threads; what one of them gets depends on no other.
+# From the contract of the ops (ops/ep/ep.td), in the plainest form: lists of rows, and sums in slot order with one rounding per step. Bits are
+# compared. Outputs are poisoned before each call, and what must have been kept is checked. The ranks are threads; what one of them gets depends
+# on no other.
 #
 #===----------------------------------------------------------------------------------------------===#
 import itertools

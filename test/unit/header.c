@@ -1,5 +1,6 @@
 /*===- header.c - the public headers, in C99 and in C++17 -----------------------------------------------===*/
 
+#include <moert/ep.h>
 #include <moert/moert.h>
 #include <moert/ops.h>
 

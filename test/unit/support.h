@@ -65,10 +65,13 @@ static inline void destroy_ranks(moert_comm **comms, int32_t size) {
   for (int32_t r = 0; r < size; ++r) moert_comm_destroy(comms[r]);
 }
 
-// Sanitizers end the program when a request is too large unless told that NULL is an answer. Weak: a test may have several files.
-MOERT_API __attribute__((weak)) const char *__asan_default_options(void);
+// Sanitizers end the program when a request is too large unless told that NULL is an answer. A program has this once: its other files
+// define MOERT_TEST_FURTHER_FILE.
+#ifndef MOERT_TEST_FURTHER_FILE
+MOERT_API const char *__asan_default_options(void);
 MOERT_API const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
-MOERT_API __attribute__((weak)) const char *__tsan_default_options(void);
+MOERT_API const char *__tsan_default_options(void);
 MOERT_API const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
+#endif
 
 #endif

@@ -125,13 +125,13 @@ static const char *libraryFolder(const Options *options, char *buffer, size_t si
   return buffer;
 }
 
-// -z defs: a symbol that nothing defines is an error now, not when the graph is loaded.
+// -z defs: a symbol that nothing defines is an error now, not when the graph is loaded. libgcc has the conversions of f16 for processors that do not.
 static int linkLibrary(const char *object, const Options *options) {
   char folder[PATH_MAX + 8];
   const char *library = libraryFolder(options, folder, sizeof folder);
-  const char *const arguments[] = {"ld",           "-shared",      "-Bsymbolic", "--hash-style=gnu", "-z",   "relro", "-z",    "noexecstack",
-                                   "-z",           "defs",         "-o",         options->output,    object, "-L",    library, "-l:libmoert.so",
-                                   "-l:libm.so.6", "-l:libc.so.6", NULL};
+  const char *const arguments[] = {"ld",           "-shared",      "-Bsymbolic",  "--hash-style=gnu", "-z",   "relro", "-z",    "noexecstack",
+                                   "-z",           "defs",         "-o",          options->output,    object, "-L",    library, "-l:libmoert.so",
+                                   "-l:libm.so.6", "-l:libc.so.6", "--as-needed", "-l:libgcc_s.so.1", NULL};
   pid_t child = fork();
   if (child < 0) return fail(EXIT_LINK, "cannot start the linker", strerror(errno));
   if (child == 0) {

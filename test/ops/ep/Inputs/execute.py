@@ -1,5 +1,5 @@
-"""execute.py GRAPH FOLDER RANKS TOKENS SHARED: FOLDER/graph.mlir, which is GRAPH with the numbers of this case, and as FOLDER/<argument><rank>.npy the
-inputs and expected outputs of the execute.mlir of ep.dispatch and ep.combine.skip_a2a.
+"""execute.py GRAPH FOLDER RANKS TOKENS SHARED: FOLDER/graph.mlir, which is GRAPH with the numbers of this case, and as
+FOLDER/<argument><rank>.npy the inputs and expected outputs of the execute.mlir of ep.dispatch and ep.combine.skip_a2a.
 
 Values are small multiples of powers of two, so that sums are exact and every order of adding them gives the same. SHARED is 0 or 1."""
 import os
@@ -62,6 +62,8 @@ def main():
         save('experts', np.arange(groups, dtype=np.int32))
         save('part', bf16(part))
         save('doubled', bf16(2 * (part + residual)))
+        save('f16', (part + np.arange(HIDDEN)).astype(np.float16))
+        save('f32', part - np.arange(tokens, dtype=np.float32)[:, None])
         save('counters', np.zeros(10 * EXPERTS + 320, np.int32))
     valid = (ids >= 0) & (ids < ranks * EXPERTS)
     assert np.array_equal(total, x * (shared + (weights * valid).sum(axis=1, keepdims=True)))  # an all-reduce gives each token all it should have

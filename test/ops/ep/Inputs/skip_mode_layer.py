@@ -1,5 +1,6 @@
-"""skip_mode_layer.py GRAPH FOLDER: compile GRAPH, which is for 4 of its 16 experts per rank and no shared expert, for other numbers of ranks and for a shared
-expert, run it, and compare what every rank gets with a dense layer, which computes every expert on every token in double precision."""
+"""skip_mode_layer.py GRAPH FOLDER: compile GRAPH, which is for 4 of its 16 experts per rank and no shared expert, for other numbers of ranks
+and for a shared expert, run it, and compare what every rank gets with a dense layer, which computes every expert on every token in double
+precision."""
 import os
 import re
 import subprocess
