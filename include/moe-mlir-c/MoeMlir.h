@@ -27,7 +27,7 @@ MLIR_DECLARE_CAPI_DIALECT_REGISTRATION(Ep, ep);
 /* Both. */
 MLIR_CAPI_EXPORTED void moeMlirRegisterDialects(MlirDialectRegistry registry);
 
-/* Register the passes moe-*, for pipelines given as text. Call it once. */
+/* Register the passes moe-*, for pipelines given as text. What is registered already stays. */
 MLIR_CAPI_EXPORTED void moeMlirRegisterPasses(void);
 
 /* !moe.context */

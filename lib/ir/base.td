@@ -106,7 +106,7 @@ class Moe_DestinationOp<Dialect dialect, string mnemonic, string id, list<Trait>
 // Destination-passing ops whose first destination, a matrix, passes through an optional region before it is stored: see lib/ir/epilogue.c.
 class Moe_EpilogueOp<Dialect dialect, string mnemonic, string id, list<Trait> traits = []>
     : Moe_DestinationOp<dialect, mnemonic, id, traits # [RecursiveMemoryEffects]> {
-  let regions = (region MaxSizedRegion<1>:$epilogue);
+  let regions = (region VariadicRegion<SizedRegion<1>>:$epilogue);  // none or one
   let hasRegionVerifier = 1;
   let extraClassDefinition = "MOE_DEFINE_EPILOGUE_OP($cppClass, " # id # ")";
 }

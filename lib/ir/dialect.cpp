@@ -344,6 +344,13 @@ bool moeVerifyDetached(MlirOperation op) { return succeeded(verifyDetached(unwra
 MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(Moe, moe, moe::MoeDialect)
 MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(Ep, ep, ep::EpDialect)
 
+// A program that has the dialects built in may be given the plugin too: what came first stays.
+void moeMlirRegisterDialects(MlirDialectRegistry registry) {
+  const std::pair<StringRef, MlirDialectHandle> dialects[] = {{"moe", mlirGetDialectHandle__moe__()}, {"ep", mlirGetDialectHandle__ep__()}};
+  for (auto [name, handle] : dialects)
+    if (!unwrap(registry)->getDialectAllocator(name)) mlirDialectHandleInsertDialect(handle, registry);
+}
+
 // A type of a dialect that is registered, but not loaded, would be a null dereference.
 static MLIRContext *withDialect(MlirContext context) {
   unwrap(context)->getOrLoadDialect<moe::MoeDialect>();
@@ -385,5 +392,6 @@ struct TablePass : OperationPass<ModuleOp> {
 } // namespace
 
 void moeRegisterPass(const MoePass *pass) {
+  if (PassInfo::lookup(pass->name)) return; // as for dialects
   registerPass([pass] { return std::make_unique<TablePass>(pass); });
 }

@@ -56,6 +56,7 @@ static MlirLogicalResult checkBody(MlirBlock block) {
 
 MlirLogicalResult moeVerifyEpilogue(MlirOperation op) {
   MlirBlock block = epilogueOf(op);
+  if (mlirOperationGetNumRegions(op) > 1) return moeError(op, "has %ld epilogues, must have one at most", (long)mlirOperationGetNumRegions(op));
   if (mlirBlockIsNull(block)) return MOE_OK;
   int destination = destinationIndex(op);
   MlirType element = moeElementType(moeOperand(op, destination));
@@ -106,10 +107,26 @@ static void applyAfter(MlirOperation op, MlirRegion epilogue, MlirValue matrix) 
   mlirBlockInsertOwnedOperationAfter(mlirOperationGetBlock(op), op, mlirOperationCreate(&state));
 }
 
+static void replaceWithoutRegion(MlirOperation op) {
+  MlirStringRef name = mlirIdentifierStr(mlirOperationGetName(op));
+  MlirOperationState state = mlirOperationStateGet(name, mlirOperationGetLocation(op));
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(op); ++i) {
+    MlirValue operand = mlirOperationGetOperand(op, i);
+    mlirOperationStateAddOperands(&state, 1, &operand);
+  }
+  for (intptr_t i = 0; i < mlirOperationGetNumAttributes(op); ++i) {
+    MlirNamedAttribute attribute = mlirOperationGetAttribute(op, i);
+    mlirOperationStateAddAttributes(&state, 1, &attribute);
+  }
+  mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(op), op, mlirOperationCreate(&state));
+  mlirOperationDestroy(op);
+}
+
 static MlirLogicalResult expand(MlirOperation op) {
   if (!moeHasEpilogue(op)) return MOE_OK;
   if (mlirOperationGetNumResults(op) > 0) return moeError(op, "is still on tensors: run one-shot-bufferize first");
   applyAfter(op, mlirOperationGetRegion(op, 0), moeOperand(op, destinationIndex(op)));
+  replaceWithoutRegion(op);
   return MOE_OK;
 }
 

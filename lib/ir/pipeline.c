@@ -7,11 +7,6 @@
 const MoePass *const moePasses[] = {&moeDeclareInterface, &moeCheckHostAccess, &moePlaceBuffers, &moeExpandEpilogues,
                                     &moeSelectKernels,    &moeLowerToRuntime,  &moeExportGraph,  NULL};
 
-void moeMlirRegisterDialects(MlirDialectRegistry registry) {
-  mlirDialectHandleInsertDialect(mlirGetDialectHandle__moe__(), registry);
-  mlirDialectHandleInsertDialect(mlirGetDialectHandle__ep__(), registry);
-}
-
 void moeMlirRegisterPasses(void) {
   for (const MoePass *const *pass = moePasses; *pass; ++pass) moeRegisterPass(*pass);
 }

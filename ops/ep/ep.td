@@ -1,7 +1,7 @@
 //===- ep.td - the `ep` dialect -------------------------------------------------------------------===//
 //
 // Expert parallelism in the manner of MAX's graph ops of the same names. Constraints are labelled C1, C2, ... per op; the verifiers and the
-// negative tests carry the same labels. S1 to S5 hold for every op: see docs/errors.md.
+// negative tests carry the same labels. S1 to S7 hold for every op: see docs/errors.md.
 //
 // In the mode `skip_a2a` every rank has all tokens, and nothing moves between ranks: a rank picks the pairs (token, slot) whose expert it owns, and
 // an all-reduce behind the layer, which is no part of these ops, adds the ranks' partial sums. So `ep.dispatch` and `ep.combine.skip_a2a` are

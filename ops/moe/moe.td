@@ -2,7 +2,7 @@
 //
 // Layers of mixture-of-experts models: routing, dispatch to the ranks of the experts, the experts, combine.
 // Constraints are labelled C1, C2, ... per op; the verifiers and the negative tests carry the same labels.
-// S1 to S5 hold for every op: see docs/errors.md.
+// S1 to S7 hold for every op: see docs/errors.md.
 //
 //===----------------------------------------------------------------------------------------------===//
 

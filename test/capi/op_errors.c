@@ -181,7 +181,7 @@ static void takesRegions(void **state) {
   attributes.allreduce_world_size = 4;
   MlirOperation plain = moeMlirEpCombineSkipA2aCreate(f.location, &operands, &attributes, (MlirRegion){NULL});
   assert_false(mlirOperationIsNull(plain));
-  assert_true(mlirBlockIsNull(mlirRegionGetFirstBlock(mlirOperationGetRegion(plain, 0))));
+  assert_int_equal(mlirOperationGetNumRegions(plain), 0);
   mlirOperationDestroy(plain);
   MlirOperation fused = moeMlirEpCombineSkipA2aCreate(f.location, &operands, &attributes, epilogueOf(&f, "bf16", none));
   assert_false(mlirOperationIsNull(fused));

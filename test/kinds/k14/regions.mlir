@@ -3,6 +3,7 @@
 // Regions and terminators that are not as the op's verifier may expect them. Each layer is the same but for its epilogue.
 func.func @no_block(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %p: memref<?xi64, #moe.host>, %w: memref<?x2xf32>, %out: memref<?x16xbf16>,
                     %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.combine.skip_a2a' op region #0 ('epilogue') failed to verify constraint: region with 1 blocks}}
   "ep.combine.skip_a2a"(%out, %c, %x, %src, %p, %p, %p, %w, %src, %ctx) <{hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64,
     max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}> ({
   }) : (memref<?x16xbf16>, memref<360xi32>, memref<?x16xbf16>, memref<?x2xi32>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>,

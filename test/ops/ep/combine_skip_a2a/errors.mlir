@@ -272,7 +272,7 @@ func.func @combine_skip_a2a_c9_terminator(%c: memref<360xi32>, %x: memref<?x16xb
 
 func.func @combine_skip_a2a_c9_blocks(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
     %w: memref<?x2xf32>, %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
-  // expected-error@+1 {{'ep.combine.skip_a2a' op region #0 ('epilogue') failed to verify constraint: region with at most 1 blocks}}
+  // expected-error@+1 {{'ep.combine.skip_a2a' op region #0 ('epilogue') failed to verify constraint: region with 1 blocks}}
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
@@ -282,6 +282,23 @@ func.func @combine_skip_a2a_c9_blocks(%c: memref<360xi32>, %x: memref<?x16xbf16>
   ^bb1:
     ep.yield %v : bf16
   }
+  return
+}
+
+// -----
+
+func.func @combine_skip_a2a_c9_two(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %p: memref<?xi64, #moe.host>, %w: memref<?x2xf32>,
+    %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.combine.skip_a2a' op has 2 epilogues, must have one at most}}
+  "ep.combine.skip_a2a"(%out, %c, %x, %src, %p, %p, %p, %w, %ids, %ctx) <{hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64,
+    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}> ({
+  ^bb0(%i: index, %j: index, %v: bf16):
+    ep.yield %v : bf16
+  }, {
+  ^bb0(%i: index, %j: index, %v: bf16):
+    ep.yield %v : bf16
+  }) : (memref<?x16xbf16>, memref<360xi32>, memref<?x16xbf16>, memref<?x2xi32>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>,
+        memref<?xi64, #moe.host>, memref<?x2xf32>, memref<?x2xi32>, !moe.context) -> ()
   return
 }
 
