@@ -22,6 +22,12 @@ DTYPES = {  # element type in ODS: (code, bits) of DLPack
 }
 
 
+def require(holds, what, text):
+    """What would otherwise be generated silently, and wrong."""
+    if not holds:
+        sys.exit('generate.py: %s: %s' % (what, text))
+
+
 class Operand:
     def __init__(self, records, definition, name, op):
         record = records[definition]
@@ -41,6 +47,8 @@ class Operand:
         self.observed = name in op['observed']
         self.in_place = dict(pair.split('=') for pair in op['inPlace']).get(name)  # the input whose memory a destination may be
         self.extent = self.variadic and not self.buffer  # the dynamic sizes of a result: compile side only
+        require(self.buffer or self.memory == 'context' or base in ('Moe_Count', 'I64', 'Index'), '%s.%s' % (op['identifier'], name),
+                'an operand is a Moe_Buffer, a Moe_State, Moe_Count, I64, Variadic<Index> or Moe_Context, not ' + base)
 
     def kind(self):
         if self.memory == 'context':
@@ -55,9 +63,10 @@ class Operand:
 
 
 class Attribute:
-    def __init__(self, records, definition, name):
+    def __init__(self, records, definition, name, op):
         record = records[definition]
         self.name = name
+        self.only_for = dict(pair.split('=') for pair in op['onlyFor']).get(name)  # the destination that alone depends on it
         self.default = None
         if 'DefaultValuedAttr' in record['!superclasses']:
             self.default = record['defaultValue']
@@ -66,6 +75,8 @@ class Attribute:
         self.minimum, self.maximum = record.get('minimum', 0), record.get('maximum', 0)
         name = record['!name']
         self.kind = 'ENUM' if self.cases else 'BOOL' if name == 'BoolAttr' else 'FLOAT' if name == 'Moe_Float' else 'INT'
+        require(self.kind != 'INT' or 'Moe_Int' in record['!superclasses'], self.name,
+                'an attribute is a Moe_Int, a Moe_OneOf, BoolAttr or Moe_Float, not ' + name)
 
     def c_type(self):
         return 'double' if self.kind == 'FLOAT' else 'int64_t'
@@ -89,16 +100,37 @@ class Op:
         self.operands, self.attributes = [], []
         for argument, name in record['arguments']['args']:
             if 'Attr' in records[argument['def']]['!superclasses']:
-                self.attributes.append(Attribute(records, argument['def'], name))
+                self.attributes.append(Attribute(records, argument['def'], name, record))
             else:
                 self.operands.append(Operand(records, argument['def'], name, record))
 
         results = {name: result['def'] for result, name in record['results']['args']}
+        self.check_names(record, results)
         given = not re.fullmatch(r'Index|[IF]\d+', results.get(self.scalar, ''))
         self.scalar_type = None if given else results[self.scalar].lower()  # None: the builder is told, as for a view
         regions = [(name, 'VariadicRegion' in records[region['def']]['!superclasses']) for region, name in record['regions']['args']]
         self.region, self.region_optional = regions[0] if regions else (None, False)
         self.segments = any(trait['def'] == 'AttrSizedOperandSegments' for trait in record['traits'])
+
+    def check_names(self, record, results):
+        """A misspelt name in a list of the .td would be a property that no operand has."""
+        names = {o.name for o in self.operands}
+        pairs = [name for pair in record['inPlace'] for name in pair.split('=')]
+        for field, listed in (('destinations', record['destinations']), ('kept', record['kept']), ('inPlace', pairs), ('observed', record['observed'])):
+            for name in listed:
+                require(name in names, self.name, "'%s' of %s is no operand" % (name, field))
+        destinations = [o.destination for o in self.operands]
+        first, count = destinations.index(True) if any(destinations) else 0, sum(destinations)
+        require(all(destinations[first:first + count]), self.name, 'destinations stand together')
+        require(all(o.destination for o in self.operands if o.kept or o.in_place), self.name, 'kept and inPlace are about destinations')
+        require(all(o.state for o in self.operands if o.observed), self.name, 'observed is about states')
+        defaults = {a.name for a in self.attributes if a.default is not None}
+        for parameter, destination in (pair.split('=') for pair in record['onlyFor']):
+            require(parameter in defaults, self.name, "'%s' of onlyFor is no parameter that has a default" % parameter)
+            require(destination in record['destinations'], self.name, "'%s' of onlyFor is no destination" % destination)
+        require('Moe_EpilogueOp' not in record['!superclasses'] or 'has_epilogue_fusion' in defaults, self.name,
+                'an op with an epilogue has the parameter has_epilogue_fusion')
+        require(not self.scalar or self.scalar in results, self.name, "the scalar '%s' is no result" % self.scalar)
 
     def passed(self):
         """The operands that reach the runtime function, but for the context, which is its last parameter."""
@@ -242,8 +274,9 @@ def ir_c(ops):
         for a in op.attributes:
             if a.cases:
                 out.append('static const char *const %s_%s_cases[] = {%s};' % (op.id, a.name, ', '.join('"%s"' % c for c in a.cases)))
-        rows = ['    {"%s", MOE_%s, %s, %s, %d},' % (a.name, a.kind, a.c_default(), '%s_%s_cases' % (op.id, a.name) if a.cases else 'NULL', len(a.cases))
-                for a in op.attributes]
+        rows = ['    {"%s", MOE_%s, %s, %s, %d, %s},' % (
+            a.name, a.kind, a.c_default(), '%s_%s_cases' % (op.id, a.name) if a.cases else 'NULL', len(a.cases),
+            '"%s"' % a.only_for if a.only_for else 'NULL') for a in op.attributes]
         if rows:
             out.append('static const MoeAttribute %s_attributes[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
         out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %d, %s, %s_verify, %s_lower};\n' % (

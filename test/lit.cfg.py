@@ -30,6 +30,7 @@ config.substitutions += [
     ('%bufferize', '--moe-declare-interface "--one-shot-bufferize=bufferize-function-boundaries=1 function-boundary-type-conversion=identity-layout-map"'
                    ' --canonicalize --cse --moe-place-buffers'),
     ('%moe-lib', config.moe_lib),
+    ('%llvm-include', os.path.join(os.path.dirname(config.moe_llvm_bin), 'include')),
     ('%examples', os.path.join(config.test_source_root, '..', 'examples')),
 ]
 

@@ -11,6 +11,18 @@ mkdir -p "$build"
 # Debian packages that the demo needs; the checks add theirs.
 packages=(gcc g++ binutils cmake ninja-build ccache python3 python3-venv libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools)
 
+# parse_options USAGE ALLOWED [ARGUMENT...]: --help prints the usage; an option that is not in ALLOWED (a list between blanks) ends the script.
+parse_options() {
+  local usage=$1 allowed=" $2 " argument
+  shift 2
+  for argument in "$@"; do
+    case $argument in
+    --help) echo "$usage" && exit 0 ;;
+    -*) [[ $allowed == *" $argument "* ]] || { echo "$(basename "$0"): unknown option '$argument'; try --help" >&2 && exit 2; } ;;
+    esac
+  done
+}
+
 now() { date +%s.%N; }
 seconds_since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f s", b - a }'; }
 

@@ -9,7 +9,8 @@
  *   ops            one function per op: <moert/ops.h>
  *
  * Rules that hold throughout
- *   - No function aborts, exits or prints. Outputs are written only on success.
+ *   - No function aborts, exits or prints. Outputs are written only when all checks have passed; after an error from a peer, those of an exchange
+ *     are NaN, or -1 in integers.
  *   - Structs begin with `struct_size` and have an INIT macro; fields are only ever added at their end. A size that the library
  *     does not know is refused with a text that names both.
  *   - "Collective": every rank of the communicator must make the call, in the same order. "Local": no other rank is involved.
@@ -119,8 +120,6 @@ typedef struct moert_tensor {
   uint64_t byte_offset;
 } moert_tensor;
 
-/*===--- workspaces ---------------------------------------------------------------------------------===*/
-
 /*===--- communicators ------------------------------------------------------------------------------===*/
 
 typedef struct moert_comm moert_comm;       /* one rank among its peers; long-lived */
@@ -141,7 +140,7 @@ MOERT_API int32_t moert_comm_rank(const moert_comm *comm); /* local */
 MOERT_API int32_t moert_comm_size(const moert_comm *comm); /* local */
 
 /* The first error of this rank that peers can feel (peer, execution or capacity class, met inside a collective), MOERT_OK before. While it
- * stands, every later op on the communicator returns it at once, and peers that wait for this rank return
+ * stands, every later collective call on the communicator returns it at once, and peers that wait for this rank return
  * MOERT_ERROR_PEER_FAILED. Errors found before anything was sent do not count: correct the call and repeat it. Local. */
 MOERT_API moert_status moert_comm_status(const moert_comm *comm);
 
@@ -174,8 +173,8 @@ typedef struct moert_context_options {
   void *allocator_user;
   void (*log)(void *user, const char *line); /* NULL: nothing is logged */
   void *log_user;
-  /* Fault injection for tests of the waiting: at that phase ("entry", "counts", "data", "flag") of that op ("moe.dispatch") the rank returns
-   * MOERT_ERROR_STOPPED as if it had died: its peers get no word of it. NULL: never. */
+  /* Fault injection for tests of the waiting: before the "entry", after the "counts", after the "data" or before the "flag" of that op
+   * ("moe.dispatch") the rank returns MOERT_ERROR_STOPPED as if it had died: its peers get no word of it. NULL: never. */
   const char *stop_op;
   const char *stop_phase;
 } moert_context_options;
@@ -244,15 +243,15 @@ typedef struct moert_graph_description {
   const char *const *kernel_keys; /* of the ops of the graph, each once */
 } moert_graph_description;
 
-/* dlopen a graph. Errors: LOAD (not a library, unresolved symbols: their names are in the last error), NOT_FOUND (not a compiled graph),
- * ABI_VERSION. Local. */
+/* dlopen a graph. Errors: LOAD (not a library, unresolved symbols: their names are in the last error), NOT_FOUND (no such file, or not a compiled
+ * graph), ABI_VERSION, STRUCT_SIZE, UNSUPPORTED (compiled for another target). Local. */
 MOERT_API moert_status moert_graph_load(const char *path, moert_graph **graph);
 MOERT_API void moert_graph_unload(moert_graph *graph);                                   /* local; NULL is ignored; no call may be running */
 MOERT_API const moert_graph_description *moert_graph_describe(const moert_graph *graph); /* local; valid until unload */
 
 /* Call a function with tensors in the order of its arguments. All are checked against the description before anything runs: number, element type,
- * rank, static sizes, equal symbols, contiguity, alignment, memory. The arena is rewound when the call returns. Collective if the function has ops
- * that are. */
+ * rank, static sizes, equal symbols, contiguity, alignment, memory, overlap. The arena is rewound when the call returns. Collective if the function
+ * has ops that are. */
 MOERT_API moert_status moert_graph_call(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments,
                                         moert_context *context);
 

@@ -77,8 +77,8 @@ def Moe_Float : ConfinedAttr<F64Attr, [AttrConstraint<CPred<"::llvm::cast<::mlir
 // defines its hooks under that name; `destinations` are the operands it writes, `kept` those among them
 // whose old contents it may keep (they are read as well as written), `inPlace` pairs "destination=input" that may be the very same
 // memory, because the op reads each element of the input before it writes that element of the destination. `observed` are states that
-// it only reads. `scalar` is the result, if any, that stands behind the tensors of the destinations: a number, or a view, that host code
-// has at once.
+// it only reads. `onlyFor` are pairs "parameter=destination": no other destination depends on the parameter, which has a default. `scalar` is
+// the result, if any, that stands behind the tensors of the destinations: a number, or a view, that host code has at once.
 class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = []> : Op<dialect, mnemonic, traits # [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   string identifier = id;
@@ -86,6 +86,7 @@ class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = [
   list<string> kept = [];
   list<string> inPlace = [];
   list<string> observed = [];
+  list<string> onlyFor = [];
   string scalar = "";
   bit fabric = 0;          // it talks to other ranks: never removed, merged or reordered
   bit runtime = 1;         // it has a function moert_<id> in the runtime
@@ -103,7 +104,8 @@ class Moe_DestinationOp<Dialect dialect, string mnemonic, string id, list<Trait>
   let extraClassDefinition = "MOE_DEFINE_DESTINATION_OP($cppClass, " # id # ")";
 }
 
-// Destination-passing ops whose first destination, a matrix, passes through an optional region before it is stored: see lib/ir/epilogue.c.
+// Destination-passing ops whose first destination, a matrix, passes through an optional region before it is stored: see lib/ir/epilogue.c. They
+// have a parameter `has_epilogue_fusion`, false by default.
 class Moe_EpilogueOp<Dialect dialect, string mnemonic, string id, list<Trait> traits = []>
     : Moe_DestinationOp<dialect, mnemonic, id, traits # [RecursiveMemoryEffects]> {
   let regions = (region VariadicRegion<SizedRegion<1>>:$epilogue);  // none or one

@@ -14,13 +14,14 @@
 // Whether an op around `op` makes what is inside it the work of the device.
 static bool isDeviceWork(MlirOperation op) {
   for (op = mlirOperationGetParentOperation(op); !mlirOperationIsNull(op); op = mlirOperationGetParentOperation(op))
-    if (moeIs(op, "linalg.") || moeIs(op, "scf.forall") || moeIs(op, "scf.parallel") || moeHasEpilogue(op)) return true;
+    if (moeIs(op, "linalg.") || moeIs(op, "scf.forall") || moeIs(op, "scf.parallel") || moeIs(op, "affine.parallel") || moeHasEpilogue(op))
+      return true;
   return false;
 }
 
-// What casts and views of a buffer are made of.
+// What casts and views of a buffer are made of. Unreachable code can have a circle of them.
 static MlirValue rootOf(MlirValue buffer) {
-  while (mlirValueIsAOpResult(buffer)) {
+  for (int views = 0; views < 1024 && mlirValueIsAOpResult(buffer); ++views) {
     MlirOperation op = mlirOpResultGetOwner(buffer);
     if (!moeIs(op, "memref.") || mlirOperationGetNumOperands(op) == 0 || !mlirTypeIsAMemRef(mlirValueGetType(mlirOperationGetOperand(op, 0)))) break;
     buffer = mlirOperationGetOperand(op, 0);
@@ -37,16 +38,23 @@ static bool isHostMemory(MlirValue buffer) {
   return moeIs(op, "memref.get_global") || moeIs(op, "memref.alloca");
 }
 
+// The buffer that a load, store or read-modify-write accesses.
+static MlirValue bufferOf(MlirOperation access) {
+  MlirValue first = mlirOperationGetOperand(access, 0); // of a store the value
+  return mlirTypeIsAMemRef(mlirValueGetType(first)) ? first : mlirOperationGetOperand(access, 1);
+}
+
 static MlirLogicalResult check(MlirOperation access) {
-  bool reads = moeIs(access, "memref.load");
-  if (isDeviceWork(access) || isHostMemory(mlirOperationGetOperand(access, reads ? 0 : 1))) return MOE_OK;
+  bool reads = moeIs(access, "memref.load") || moeIs(access, "affine.load");
+  if (isDeviceWork(access) || isHostMemory(bufferOf(access))) return MOE_OK;
   return moeError(access, "host code would %s an element of a tensor, which may lie on a device: do it inside a linalg op or scf.forall%s",
                   reads ? "read" : "write", reads ? ", or pass a memref in #moe.host" : "");
 }
 
 static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   (void)options;
-  MoeOpList accesses = MOE_FIND(module, "memref.load", "memref.store");
+  MoeOpList accesses =
+      MOE_FIND(module, "memref.load", "memref.store", "memref.atomic_rmw", "memref.generic_atomic_rmw", "affine.load", "affine.store");
   MlirLogicalResult result = MOE_OK;
   for (intptr_t i = 0; i < accesses.count; ++i)
     if (mlirLogicalResultIsFailure(check(accesses.ops[i]))) result = MOE_FAIL; // all of them, each with its place

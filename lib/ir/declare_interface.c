@@ -336,13 +336,24 @@ static MlirLogicalResult checkResults(MlirOperation op) {
   return MOE_OK;
 }
 
+// The lowering calls moert_..., and makes an _mlir_ciface_... for each function.
+static MlirLogicalResult checkFunctionName(MlirOperation op) {
+  static const char *const reserved[] = {"moert_", "_mlir_ciface_"};
+  MlirStringRef name = mlirStringAttrGetValue(mlirOperationGetAttributeByName(op, STR("sym_name")));
+  if (!isName(name)) return moeError(op, "must have a name of " NAME_RULE);
+  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; ++i)
+    if (name.length >= strlen(reserved[i]) && memcmp(name.data, reserved[i], strlen(reserved[i])) == 0)
+      return moeError(op, "has the name '%.*s', but names that begin with '%s' are the runtime's: choose another", (int)name.length, name.data,
+                      reserved[i]);
+  return MOE_OK;
+}
+
 static MlirLogicalResult readFunction(Function *function) {
   MlirAttribute attributes = mlirOperationGetAttributeByName(function->op, STR("arg_attrs"));
   intptr_t count = mlirBlockGetNumArguments(function->entry);
   if (count == 0 || !moeMlirTypeIsAContext(mlirValueGetType(mlirBlockGetArgument(function->entry, count - 1))))
     return moeError(function->op, "must take a !moe.context as its last argument");
-  if (!isName(mlirStringAttrGetValue(mlirOperationGetAttributeByName(function->op, STR("sym_name")))))
-    return moeError(function->op, "must have a name of " NAME_RULE);
+  MOE_TRY(checkFunctionName(function->op));
   function->count = count - 1;
   function->arguments = calloc((size_t)count, sizeof *function->arguments);
   MOE_TRY(checkResults(function->op));

@@ -212,6 +212,29 @@ static LogicalResult removeIdentity(Operation *op, RewriterBase &rewriter) {
   return success();
 }
 
+// Whether an op on tensors has a result for that destination which nobody uses.
+static bool isUnused(Operation *op, StringRef destination) {
+  return llvm::any_of(op->getOpOperands(), [&](OpOperand &operand) {
+    return isa<TensorType>(operand.get().getType()) && destination == entryOf(operand).name && resultOf(operand).use_empty();
+  });
+}
+
+// Parameters that only an unused result depends on get their defaults, so that ops which differ in nothing else are one.
+static LogicalResult resetIdleParameters(Operation *op, RewriterBase &rewriter) {
+  const MoeOp *info = moeOpOf(wrap(op));
+  DictionaryAttr given = op->getAttrDictionary();
+  rewriter.startOpModification(op);
+  for (const MoeAttribute &parameter : ArrayRef(info->attributes, info->numAttributes))
+    if (parameter.onlyFor && isUnused(op, parameter.onlyFor)) op->removeAttr(parameter.name);
+  op->getName().populateDefaultProperties(op->getPropertiesStorage());
+  if (op->getAttrDictionary() == given) return rewriter.cancelOpModification(op), failure();
+  return rewriter.finalizeOpModification(op), success();
+}
+
+static LogicalResult canonicalizeOp(Operation *op, RewriterBase &rewriter) {
+  return success(succeeded(removeIdentity(op, rewriter)) || succeeded(resetIdleParameters(op, rewriter)));
+}
+
 //===--- verification -----------------------------------------------------------------------------===//
 
 static LogicalResult verifyOp(Operation *op, const MoeOp &info) {
@@ -246,7 +269,7 @@ bool moeOnlyReads(MlirOperation op) {
   bool OP::bufferizesToElementwiseAccess(const bufferization::AnalysisState &, ArrayRef<OpOperand *> operands) {                                     \
     return ::moe::accessesElementwise(operands);                                                                                                     \
   }                                                                                                                                                  \
-  LogicalResult OP::canonicalize(OP op, PatternRewriter &rewriter) { return ::moe::removeIdentity(op, rewriter); }                                   \
+  LogicalResult OP::canonicalize(OP op, PatternRewriter &rewriter) { return ::moe::canonicalizeOp(op, rewriter); }                                   \
   bufferization::AliasingValueList OP::getAliasingValues(OpOperand &operand, const bufferization::AnalysisState &) {                                 \
     if (!::moe::isDestination(operand)) return {};                                                                                                   \
     return {{::moe::resultOf(operand), bufferization::BufferRelation::Equivalent}};                                                                  \

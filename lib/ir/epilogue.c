@@ -15,6 +15,8 @@
 
 #define STR mlirStringRefCreateFromCString
 
+#define EPILOGUE_PARAMETER "has_epilogue_fusion" // every op with an epilogue has it: true exactly if the region is there
+
 enum { ROW, COLUMN, VALUE, EPILOGUE_ARGUMENTS };
 
 static MlirBlock epilogueOf(MlirOperation op) {
@@ -57,7 +59,9 @@ static MlirLogicalResult checkBody(MlirBlock block) {
 MlirLogicalResult moeVerifyEpilogue(MlirOperation op) {
   MlirBlock block = epilogueOf(op);
   if (mlirOperationGetNumRegions(op) > 1) return moeError(op, "has %ld epilogues, must have one at most", (long)mlirOperationGetNumRegions(op));
-  if (mlirBlockIsNull(block)) return MOE_OK;
+  bool fused = moeInt(op, EPILOGUE_PARAMETER);
+  if (mlirBlockIsNull(block)) return fused ? moeError(op, "has_epilogue_fusion is true, but there is no epilogue") : MOE_OK;
+  if (!fused) return moeError(op, "has an epilogue, so has_epilogue_fusion must be true");
   int destination = destinationIndex(op);
   MlirType element = moeElementType(moeOperand(op, destination));
   const char *name = moeOpOf(op)->operands[destination].name;
@@ -107,6 +111,7 @@ static void applyAfter(MlirOperation op, MlirRegion epilogue, MlirValue matrix) 
   mlirBlockInsertOwnedOperationAfter(mlirOperationGetBlock(op), op, mlirOperationCreate(&state));
 }
 
+// The parameter that says that there is an epilogue goes with it: its default is false.
 static void replaceWithoutRegion(MlirOperation op) {
   MlirStringRef name = mlirIdentifierStr(mlirOperationGetName(op));
   MlirOperationState state = mlirOperationStateGet(name, mlirOperationGetLocation(op));
@@ -116,6 +121,7 @@ static void replaceWithoutRegion(MlirOperation op) {
   }
   for (intptr_t i = 0; i < mlirOperationGetNumAttributes(op); ++i) {
     MlirNamedAttribute attribute = mlirOperationGetAttribute(op, i);
+    if (mlirStringRefEqual(mlirIdentifierStr(attribute.name), STR(EPILOGUE_PARAMETER))) continue;
     mlirOperationStateAddAttributes(&state, 1, &attribute);
   }
   mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(op), op, mlirOperationCreate(&state));

@@ -23,6 +23,8 @@
 // !moe.context is a pointer, and host memory is memory.
 static MlirType loweredType(MlirType type) {
   if (moeMlirTypeIsAContext(type)) return moePointerType(mlirTypeGetContext(type));
+  if (mlirTypeIsAUnrankedMemRef(type) && moeMlirAttributeIsAHost(mlirUnrankedMemrefGetMemorySpace(type)))
+    return mlirUnrankedMemRefTypeGet(mlirShapedTypeGetElementType(type), mlirAttributeGetNull());
   if (!mlirTypeIsAMemRef(type) || !moeMlirAttributeIsAHost(mlirMemRefTypeGetMemorySpace(type))) return type;
   intptr_t rank = mlirShapedTypeGetRank(type); // of any view in the function
   int64_t *shape = malloc((size_t)(rank + 1) * sizeof *shape);
@@ -49,8 +51,14 @@ static void lowerDeclaration(MlirOperation function) {
   free(types);
 }
 
+static void lowerGlobal(MlirOperation global) {
+  MlirType type = mlirTypeAttrGetValue(mlirOperationGetAttributeByName(global, STR("type")));
+  mlirOperationSetAttributeByName(global, STR("type"), mlirTypeAttrGet(loweredType(type)));
+}
+
 static MlirWalkResult lowerTypes(MlirOperation op, void *data) {
   (void)data;
+  if (moeIs(op, "memref.global")) lowerGlobal(op);
   for (intptr_t i = 0; i < mlirOperationGetNumResults(op); ++i) lowerValue(mlirOperationGetResult(op, i));
   for (intptr_t r = 0; r < mlirOperationGetNumRegions(op); ++r)
     for (MlirBlock block = mlirRegionGetFirstBlock(mlirOperationGetRegion(op, r)); !mlirBlockIsNull(block); block = mlirBlockGetNextInRegion(block))
@@ -117,7 +125,7 @@ static MlirLogicalResult lowerFunction(MlirOperation function) {
   intptr_t count = mlirBlockGetNumArguments(entry);
   MlirValue context = count ? mlirBlockGetArgument(entry, count - 1) : (MlirValue){NULL};
   if (!count || !mlirTypeIsALLVMPointerType(mlirValueGetType(context))) return moeError(function, "must take a !moe.context as its last argument");
-  MoeLowering lowering = {mlirOperationGetContext(function), function, context, entry, returnStatuses(function)};
+  MoeLowering lowering = {mlirOperationGetContext(function), function, context, entry, returnStatuses(function), {NULL}};
   setFunctionType(function, entry);
   return lowerOps(function, &lowering);
 }

@@ -172,14 +172,20 @@ static MlirValue wordAddress(MlirOperation before, MlirValue base, intptr_t word
   return moeBuildValue(before, "arith.addi", 2, sum, i64, 0, NULL);
 }
 
-// On the stack, in the function's first block, however often the call is made.
+// On the stack, in the function's first block, however often the call is made. A call's words are done with when it has returned and its number is
+// loaded: all calls of a function share the words of the largest.
 static MlirValue allocateWords(Frame *frame) {
-  MlirContext mlir = frame->lowering->mlir;
+  MoeLowering *lowering = frame->lowering;
+  MlirContext mlir = lowering->mlir;
+  MlirValue smaller = lowering->words;
   int64_t size = frame->count;
+  if (!mlirValueIsNull(smaller) && mlirShapedTypeGetDimSize(mlirValueGetType(smaller), 0) >= size) return smaller;
   MlirType type = mlirMemRefTypeContiguousGet(moeInt64Type(mlir), 1, &size, mlirAttributeGetNull());
   MlirNamedAttribute attributes[2] = {moeNamed(mlir, "alignment", mlirIntegerAttrGet(moeInt64Type(mlir), 16)),
                                       moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 2, (int32_t[]){0, 0}))};
-  return moeBuildValue(mlirBlockGetFirstOperation(frame->lowering->entry), "memref.alloca", 0, NULL, type, 2, attributes);
+  lowering->words = moeBuildValue(mlirBlockGetFirstOperation(lowering->entry), "memref.alloca", 0, NULL, type, 2, attributes);
+  if (!mlirValueIsNull(smaller)) moeReplaceOp(mlirOpResultGetOwner(smaller), 1, &lowering->words);
+  return lowering->words;
 }
 
 static void storeWords(Frame *frame, MlirValue words, MlirValue base) {

@@ -1,7 +1,7 @@
 //===- lowering.h - from an op on buffers to a call of its runtime function -----------------------===//
 //
 // The structs of <moert/ops.h> consist of 8-byte words, and so does moert_tensor. A call's structs, with the tensors, shapes and strides that they
-// point to, are one buffer of words on the stack of the function.
+// point to, are one buffer of words on the stack of the function, which all its calls share.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_IR_LOWERING_H
@@ -16,6 +16,7 @@ struct MoeLowering {
   MlirValue context; // the function's moert_context, an !llvm.ptr
   MlirBlock entry;   // of the function: what lives on the stack is allocated there
   MlirBlock exit;    // takes a status and returns it
+  MlirValue words;   // of the function's calls, one after the other; null before the first
 };
 
 // What every op does: pack parameters and operands, call, leave the function if the status is an error. Results are replaced; the op is erased.

@@ -219,11 +219,19 @@ static MlirLogicalResult checkResults(MlirOperation op, const MoeOp *info) {
   return MOE_OK;
 }
 
-// S4: what stands among the parameters is one. A misspelt one would silently do nothing. Attributes of others have a prefix ("my.note", "__marker").
+// Attributes of others have a prefix ("my.note", "__marker"), or are no identifiers, as those of one-shot-bufferize's print-conflicts.
+static bool looksLikeParameter(MlirStringRef name) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  for (size_t i = 0; i < name.length; ++i)
+    if (!strchr(letters, name.data[i])) return false;
+  return name.data[0] != '_';
+}
+
+// S4: what stands among the parameters is one. A misspelt one would silently do nothing.
 static MlirLogicalResult checkParameters(MlirOperation op) {
   for (intptr_t i = 0; i < mlirOperationGetNumDiscardableAttributes(op); ++i) {
     MlirStringRef name = mlirIdentifierStr(mlirOperationGetDiscardableAttribute(op, i).name);
-    if (name.data[0] != '_' && !memchr(name.data, '.', name.length)) return moeError(op, "has no parameter '%.*s'", (int)name.length, name.data);
+    if (looksLikeParameter(name)) return moeError(op, "has no parameter '%.*s'", (int)name.length, name.data);
   }
   return MOE_OK;
 }

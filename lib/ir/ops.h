@@ -47,6 +47,7 @@ typedef struct MoeAttribute {
   double defaultValue;      // of an enum: the index of the case
   const char *const *cases; // of an enum
   int numCases;
+  const char *onlyFor; // the destination that alone depends on it, or NULL
 } MoeAttribute;
 
 typedef struct MoeLowering MoeLowering; // lib/ir/lowering.h

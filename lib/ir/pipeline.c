@@ -19,8 +19,7 @@ void moeMlirRegisterPasses(void) {
   "canonicalize,cse,moe-check-host-access,func.func(buffer-loop-hoisting),moe-place-buffers,"
 
 // Loops on the host. Our ops stay until control flow is in blocks, so that a call can leave the function.
-#define HOST_LOOPS                                                                                                                                   \
-  "moe-expand-epilogues,scf-forall-to-for,convert-linalg-to-loops,expand-strided-metadata,lower-affine,canonicalize,cse,convert-scf-to-cf,"
+#define HOST_LOOPS "scf-forall-to-for,convert-linalg-to-loops,expand-strided-metadata,lower-affine,canonicalize,cse,convert-scf-to-cf,"
 
 // To the LLVM dialect. bf16 is extended first: x86 has no instructions for it, and libgcc may lack the conversions.
 #define BACK                                                                                                                                         \
@@ -31,6 +30,6 @@ void moeMlirRegisterPasses(void) {
   "convert-func-to-llvm,reconcile-unrealized-casts,canonicalize,cse,moe-export-graph"
 
 const char *moeMlirPipelineGet(MlirStringRef target) {
-  static const char host[] = "builtin.module(" FRONT "moe-select-kernels{target=host}," HOST_LOOPS BACK ")";
+  static const char host[] = "builtin.module(" FRONT "moe-expand-epilogues,moe-select-kernels{target=host}," HOST_LOOPS BACK ")";
   return target.length == 4 && memcmp(target.data, "host", 4) == 0 ? host : NULL;
 }

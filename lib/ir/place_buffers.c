@@ -61,6 +61,8 @@ static MlirLogicalResult placeAllocation(MlirOperation alloc, MlirValue context)
   MlirType type = mlirValueGetType(mlirOperationGetResult(alloc, 0));
   MlirValue operands[MOE_MAX_RANK + 1];
   intptr_t sizes = mlirOperationGetNumOperands(alloc);
+  if (moeMlirAttributeIsAHost(mlirMemRefTypeGetMemorySpace(type)))
+    return moeError(alloc, "host code's buffers live on the stack: use memref.alloca, or take the buffer as an argument");
   if (moeElementBytes(mlirShapedTypeGetElementType(type)) == 0) return moeError(alloc, "intermediates must have elements of 1, 2, 4 or 8 bytes");
   if (sizes > MOE_MAX_RANK) return moeError(alloc, "has rank %ld, must be at most %d", (long)sizes, MOE_MAX_RANK);
   for (intptr_t i = 0; i < sizes; ++i) operands[i] = mlirOperationGetOperand(alloc, i);
@@ -80,44 +82,72 @@ static MlirLogicalResult placeAllocations(MlirOperation function, MlirValue cont
   return result;
 }
 
-static void convertCopies(MlirOperation function) {
-  MlirContext mlir = mlirOperationGetContext(function);
+static MlirLogicalResult convertCopy(MlirOperation op) {
+  MlirContext mlir = mlirOperationGetContext(op);
+  MlirValue operands[2] = {mlirOperationGetOperand(op, 0), mlirOperationGetOperand(op, 1)};
+  for (int i = 0; i < 2; ++i)
+    if (!mlirTypeIsAMemRef(mlirValueGetType(operands[i]))) return moeError(op, "must be between buffers of a known rank");
+  MlirOperationState state = mlirOperationStateGet(STR("linalg.copy"), mlirOperationGetLocation(op));
+  MlirNamedAttribute sizes = moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 2, (int32_t[]){1, 1}));
+  MlirRegion body = mlirRegionCreate();
+  mlirOperationStateAddOperands(&state, 2, operands);
+  mlirOperationStateAddAttributes(&state, 1, &sizes);
+  mlirOperationStateAddOwnedRegions(&state, 1, &body);
+  MlirOperation copy = mlirOperationCreate(&state);
+  mlirLinalgFillBuiltinNamedOpRegion(copy);
+  mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(op), op, copy);
+  mlirOperationDestroy(op);
+  return MOE_OK;
+}
+
+static MlirLogicalResult convertCopies(MlirOperation function) {
   MoeOpList copies = MOE_FIND(function, "memref.copy");
-  for (intptr_t i = 0; i < copies.count; ++i) {
-    MlirOperationState state = mlirOperationStateGet(STR("linalg.copy"), mlirOperationGetLocation(copies.ops[i]));
-    MlirValue operands[2] = {mlirOperationGetOperand(copies.ops[i], 0), mlirOperationGetOperand(copies.ops[i], 1)};
-    MlirNamedAttribute sizes = moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 2, (int32_t[]){1, 1}));
-    MlirRegion body = mlirRegionCreate();
-    mlirOperationStateAddOperands(&state, 2, operands);
-    mlirOperationStateAddAttributes(&state, 1, &sizes);
-    mlirOperationStateAddOwnedRegions(&state, 1, &body);
-    MlirOperation copy = mlirOperationCreate(&state);
-    mlirLinalgFillBuiltinNamedOpRegion(copy);
-    mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(copies.ops[i]), copies.ops[i], copy);
-    mlirOperationDestroy(copies.ops[i]);
-  }
+  MlirLogicalResult result = MOE_OK;
+  for (intptr_t i = 0; i < copies.count && mlirLogicalResultIsSuccess(result); ++i) result = convertCopy(copies.ops[i]);
   free(copies.ops);
+  return result;
 }
 
 //===--- the pass ---------------------------------------------------------------------------------===//
 
-static MlirLogicalResult placeInFunction(MlirOperation function) {
+// Functions return a status below, so that none can be called that is still there.
+#define INLINE_RULE                                                                                                                                  \
+  "graph functions cannot call each other recursively, and one of several blocks cannot be called inside an op with a region (use scf.if in it)"
+
+static bool hasBody(MlirOperation function) { return !mlirBlockIsNull(mlirRegionGetFirstBlock(mlirOperationGetRegion(function, 0))); }
+
+static MlirLogicalResult checkCalls(MlirOperation function, MlirSymbolTable symbols) {
+  MoeOpList calls = MOE_FIND(function, "func.call");
+  MlirLogicalResult result = MOE_OK;
+  for (intptr_t i = 0; i < calls.count && mlirLogicalResultIsSuccess(result); ++i) {
+    MlirAttribute callee = mlirOperationGetAttributeByName(calls.ops[i], STR("callee"));
+    MlirOperation called = mlirSymbolTableLookup(symbols, mlirFlatSymbolRefAttrGetValue(callee));
+    if (!mlirOperationIsNull(called) && hasBody(called)) result = moeError(calls.ops[i], "was not inlined: " INLINE_RULE);
+  }
+  free(calls.ops);
+  return result;
+}
+
+static MlirLogicalResult placeInFunction(MlirOperation function, MlirSymbolTable symbols) {
   MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(function, 0));
   if (mlirBlockIsNull(entry)) return MOE_OK;
-  if (!moeIsPublic(function)) return moeError(function, "is private and was not inlined: graph functions cannot call each other recursively");
+  if (!moeIsPublic(function)) return moeError(function, "is private and was not inlined: " INLINE_RULE);
+  MOE_TRY(checkCalls(function, symbols));
   intptr_t count = mlirBlockGetNumArguments(entry);
   if (count == 0 || !moeMlirTypeIsAContext(mlirValueGetType(mlirBlockGetArgument(entry, count - 1))))
     return moeError(function, "must take a !moe.context as its last argument");
   MOE_TRY(dropResults(function, entry));
-  convertCopies(function);
+  MOE_TRY(convertCopies(function));
   return placeAllocations(function, mlirBlockGetArgument(entry, count - 1));
 }
 
 static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   (void)options;
   MoeOpList functions = MOE_FIND(module, "func.func");
+  MlirSymbolTable symbols = mlirSymbolTableCreate(module);
   MlirLogicalResult result = MOE_OK;
-  for (intptr_t i = 0; i < functions.count && mlirLogicalResultIsSuccess(result); ++i) result = placeInFunction(functions.ops[i]);
+  for (intptr_t i = 0; i < functions.count && mlirLogicalResultIsSuccess(result); ++i) result = placeInFunction(functions.ops[i], symbols);
+  mlirSymbolTableDestroy(symbols);
   free(functions.ops);
   return result;
 }

@@ -74,7 +74,7 @@ static bool addUnique(MlirAttribute *keys, intptr_t count, MlirAttribute key) {
 
 // Iterations that have no order cannot call: ranks would have to agree on one.
 static MlirLogicalResult checkPlace(MlirOperation op) {
-  static const char *const unordered[] = {"linalg.", "scf.forall", "scf.parallel"};
+  static const char *const unordered[] = {"linalg.", "scf.forall", "scf.parallel", "affine.parallel"};
   for (MlirOperation parent = mlirOperationGetParentOperation(op); !mlirOperationIsNull(parent); parent = mlirOperationGetParentOperation(parent)) {
     for (size_t i = 0; i < sizeof unordered / sizeof *unordered; ++i) {
       if (!moeIs(parent, unordered[i])) continue;

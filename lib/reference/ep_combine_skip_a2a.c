@@ -53,9 +53,10 @@ static moert_status check_round(const combine_call *call) {
   const int32_t *round = call->counters.round;
   const moert__ep_layer *layer = &call->layer;
   if (!round[0]) return moert__fail(MOERT_ERROR_INVALID_STATE, "no dispatch on these counters waits for its combine: call ep.dispatch first");
-  if (round[0] - MOERT_EP_FLAG != layer->tokens)
-    return moert__fail(MOERT_ERROR_INVALID_STATE, "operand 'topk_ids' has %" PRId64 " tokens, must have %" PRId32 " as in the dispatch",
-                       layer->tokens, round[0] - MOERT_EP_FLAG);
+  int64_t dispatched = (int64_t)round[0] - MOERT_EP_FLAG; // whatever was written over the counter, this does not overflow
+  if (dispatched != layer->tokens)
+    return moert__fail(MOERT_ERROR_INVALID_STATE, "operand 'topk_ids' has %" PRId64 " tokens, must have %" PRId64 " as in the dispatch",
+                       layer->tokens, dispatched);
   if (round[1] != layer->top_k)
     return moert__fail(MOERT_ERROR_INVALID_STATE, "parameter 'top_k' is %" PRId64 ", must be %" PRId32 " as in the dispatch", layer->top_k, round[1]);
   if (round[2] != layer->fused_shared_expert)
@@ -80,9 +81,11 @@ static moert_status check_segments(const combine_call *call) {
   return MOERT_OK;
 }
 
-static moert_status check(combine_call *call, int64_t skip_a2a, moert_context *context) {
-  if (!skip_a2a) return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'skip_a2a' is 0, must be 1: an all-to-all needs ep.combine"); // C1
-  moert_status status = moert__ep_check_layer(&call->layer, context);                                                                 // C2, C8
+static moert_status check(combine_call *call, const moert_ep_combine_skip_a2a_params *params, moert_context *context) {
+  if (!params->skip_a2a) return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'skip_a2a' is 0, must be 1: an all-to-all needs ep.combine"); // C1
+  if (params->has_epilogue_fusion)
+    return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'has_epilogue_fusion' is 1, must be 0: apply the epilogue with moe-expand-epilogues");
+  moert_status status = moert__ep_check_layer(&call->layer, context); // C2, C8
   if (!status) status = check_shapes(call);
   if (!status) status = check_tables(call, context); // C7
   if (status) return status;
@@ -168,7 +171,7 @@ moert_status moert__host_ep_combine_skip_a2a(const moert_ep_combine_skip_a2a_par
   combine_call call = {.args = args, .layer = MOERT__EP_LAYER(params, args->topk_ids->shape[0], context)};
   call.format = moert__format_of(args->output_tokens->dtype.code, args->output_tokens->dtype.bits);
   call.weight_format = moert__format_of(args->router_weights->dtype.code, args->router_weights->dtype.bits);
-  moert_status status = check(&call, params->skip_a2a, context);
+  moert_status status = check(&call, params, context);
   if (status) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
   void *row_of;

@@ -214,9 +214,7 @@ static uint32_t hash_of(const allreduce_call *call) {
 static moert_status exchange(allreduce_call *call) {
   moert_context *context = call->context;
   moert_status status = moert__workspace_enter(&call->workspace, context, hash_of(call));
-  if (!status) status = moert__stop_point(context, "counts");
   if (!status) status = moert__workspace_meet(&call->workspace, context, MOERT_METAINFO_COUNT_FLAGS, "its arrival");
-  if (!status) status = moert__stop_point(context, "data");
   if (status) return status;
   send_part(call);
   return moert__workspace_complete(&call->workspace, context, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);

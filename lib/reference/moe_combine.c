@@ -158,7 +158,6 @@ static moert_status exchange(combine_call *call) {
   moert_context *context = call->context;
   moert_status status = moert__workspace_enter(&call->workspace, context, hash_of(call));
   if (!status) status = moert__stop_point(context, "counts"); // those of the dispatch, which hold for its combine
-  if (!status) status = moert__stop_point(context, "data");
   if (status) return status;
   if (call->grouped)
     stage_grouped(call);

@@ -60,8 +60,9 @@ static moert_status check_routing(const dispatch_call *call) {
   if (top_k > experts)
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'top_k' is %" PRId64 ", must be at most %" PRId64 " (n_experts)", top_k, experts);
   moert_status status = moert__check_dimension(args->topk_ids, "topk_ids", 1, top_k, "top_k");
-  if (!status && args->topk_weights && !moert__same_row(args->topk_weights, 0, args->topk_ids, 0))
-    status = moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'topk_weights' must have the shape of 'topk_ids'");
+  if (!status && args->topk_weights)
+    status = moert__check_dimension(args->topk_weights, "topk_weights", 0, call->tokens, "dimension 0 of 'topk_ids'");
+  if (!status && args->topk_weights) status = moert__check_dimension(args->topk_weights, "topk_weights", 1, top_k, "top_k");
   if (!status && args->recv_counts) status = moert__check_dimension(args->recv_counts, "recv_counts", 0, call->workspace.ranks, "ep_size");
   if (!status && args->offsets)
     status = moert__check_dimension(args->offsets, "offsets", 0, call->local_experts + 1, "the number of this rank's experts + 1");
@@ -255,11 +256,8 @@ static moert_status exchange(dispatch_call *call) {
   moert_status status = moert__workspace_enter(&call->workspace, context, hash_of(call));
   if (status) return status;
   route(call);
-  status = moert__stop_point(context, "counts");
-  if (status) return status;
   send_counts(call);
   status = moert__workspace_meet(&call->workspace, context, MOERT_METAINFO_COUNT_FLAGS, "its counts");
-  if (!status) status = moert__stop_point(context, "data");
   if (status) return status;
   send_rows(call);
   return moert__workspace_complete(&call->workspace, context, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);

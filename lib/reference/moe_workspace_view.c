@@ -16,15 +16,18 @@ moert_status moert__host_moe_workspace_view(const moert_moe_workspace_view_param
   int64_t element = moert__dtype_bytes(view->dtype);
   if (!element)
     return moert__fail(MOERT_ERROR_INVALID_DTYPE, "result 'view': element type %s, must be of whole bytes", moert__dtype_name(view->dtype));
-  int64_t bytes = moert__row_size(view, 0), available = args->workspace->shape[0];
+  int64_t bytes = moert__elements(view) ? moert__row_size(view, 0) : 0, available = args->workspace->shape[0];
   if (args->offset < 0 || args->offset > available || bytes > available - args->offset)
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
                        "result 'view' has %" PRId64 " bytes, and does not lie within the %" PRId64 " bytes of operand 'workspace' at offset %" PRId64,
                        bytes, available, args->offset);
   char *data = (char *)moert__data(args->workspace) + args->offset;
-  if (args->offset % element || (uintptr_t)data % (uintptr_t)element)
+  if (args->offset % element)
     return moert__fail(MOERT_ERROR_MISALIGNED, "operand 'offset' is %" PRId64 ", must be a multiple of %" PRId64 ", the size of element type %s",
                        args->offset, element, moert__dtype_name(view->dtype));
+  if ((uintptr_t)data % (uintptr_t)element)
+    return moert__fail(MOERT_ERROR_MISALIGNED, "operand 'workspace' does not begin at a multiple of %" PRId64 " bytes, the size of element type %s",
+                       element, moert__dtype_name(view->dtype));
   view->data = data;
   view->byte_offset = 0;
   view->device = args->workspace->device;

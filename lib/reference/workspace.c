@@ -127,12 +127,16 @@ moert_status moert__workspace_enter(moert__workspace *workspace, moert_context *
 
 moert_status moert__workspace_meet(const moert__workspace *workspace, moert_context *context, int field, const char *what) {
   raise_flags(workspace, field);
-  return await_flags(workspace, context, field, what);
+  moert_status status = moert__stop_point(context, "counts");
+  return status ? status : await_flags(workspace, context, field, what);
 }
 
 moert_status moert__workspace_complete(const moert__workspace *workspace, moert_context *context, int field) {
-  moert_status status = moert__stop_point(context, "flag");
-  return status ? status : moert__workspace_meet(workspace, context, field, "its data");
+  moert_status status = moert__stop_point(context, "data");
+  if (!status) status = moert__stop_point(context, "flag");
+  if (status) return status;
+  raise_flags(workspace, field);
+  return await_flags(workspace, context, field, "its data");
 }
 
 bool moert__is_peer_error(moert_status status) {

@@ -59,9 +59,10 @@ uint32_t moert__hash_dtype(uint32_t hash, moert_dtype dtype);
 
 // An exchange begins: at the stop point "entry", begin the next epoch, and say to all ranks what this one does.
 moert_status moert__workspace_enter(moert__workspace *workspace, moert_context *context, uint32_t hash);
-// Raise this rank's flag in the region `field` of every slab, wait for all others' (`what` they stand for), and make sure that all ranks do the same.
+// The counts are sent: raise this rank's flag in the region `field` of every slab; behind the stop point "counts", wait for all others' (`what`
+// they stand for), and make sure that all ranks do the same.
 moert_status moert__workspace_meet(const moert__workspace *workspace, moert_context *context, int field, const char *what);
-// It ends: at the stop point "flag", meet for the data.
+// The data is sent, and the exchange ends: behind the stop points "data" and "flag", the same for the data.
 moert_status moert__workspace_complete(const moert__workspace *workspace, moert_context *context, int field);
 // Whether an exchange ended because of another rank: then outputs are poisoned.
 bool moert__is_peer_error(moert_status status);

@@ -45,8 +45,8 @@ int moert__dtype_bit(moert_dtype dtype);                               // the bi
 int64_t moert__dtype_bytes(moert_dtype dtype);                         // 0 if not whole bytes
 const char *moert__dtype_name(moert_dtype dtype);                      // "bf16"; "?" if unknown
 bool moert__is_contiguous(const moert_tensor *tensor);                 // row-major; dimensions of size 1 and empty tensors are free
-int64_t moert__elements(const moert_tensor *tensor);                   // product of the shape
-int64_t moert__row_bytes(const moert_tensor *tensor, int32_t leading); // bytes of the dimensions from `leading` on
+int64_t moert__elements(const moert_tensor *tensor);                   // product of the shape; -1: it has no 64-bit value
+int64_t moert__row_bytes(const moert_tensor *tensor, int32_t leading); // bytes of the dimensions from `leading` on; -1 likewise
 void *moert__data(const moert_tensor *tensor);                         // data + byte_offset
 
 //===--- ops.c ------------------------------------------------------------------------------------===//

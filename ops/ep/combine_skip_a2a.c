@@ -20,7 +20,7 @@ MlirLogicalResult ep_combine_skip_a2a_verify(MlirOperation op) {
   MOE_TRY(moeCheckSameDim(op, EP_COMBINE_SKIP_A2A_TOPK_IDS, 0, EP_COMBINE_SKIP_A2A_OUTPUT_TOKENS, 0));
   MOE_TRY(epCheckCounters(op, EP_COMBINE_SKIP_A2A_ATOMIC_COUNTERS));                              // C6
   MOE_TRY(epCheckTables(op, EP_COMBINE_SKIP_A2A_SEND_PTRS, EP_COMBINE_SKIP_A2A_RECV_COUNT_PTRS)); // C7
-  return epCheckTokens(op, EP_COMBINE_SKIP_A2A_OUTPUT_TOKENS);                                    // C8; C9 and C10: moeVerifyEpilogue
+  return epCheckTokens(op, EP_COMBINE_SKIP_A2A_OUTPUT_TOKENS);                                    // C8; C9 to C11: moeVerifyEpilogue
 }
 
 MlirLogicalResult ep_combine_skip_a2a_lower(MlirOperation op, MoeLowering *lowering) { return moeLowerToCall(op, lowering); }

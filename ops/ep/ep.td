@@ -158,8 +158,8 @@ def Ep_CombineSkipA2AOp : Moe_EpilogueOp<Ep_Dialect, "combine.skip_a2a", "ep_com
 
     The optional region `epilogue` is the elementwise consumer that a compiler has fused. It takes a row index, a column index and the value of the
     combine dtype, and yields the value to store. It is called exactly once for each element, after the shared expert's row was added, in no order.
-    It may read what stands outside, but not `output_tokens`. MAX's `has_epilogue_fusion` is therefore no attribute: it is true when there is a
-    region. Targets that do not fuse it apply it afterwards (`moe-expand-epilogues`).
+    It may read what stands outside, but not `output_tokens`. `has_epilogue_fusion` says that there is a region, to whoever sees only the parameters.
+    Targets that do not fuse it apply it afterwards: `moe-expand-epilogues` takes the region away and makes the parameter false.
 
     A row whose `src_info` lies outside [0, T) x [0, top_k) is skipped; a pair of this rank that no row is ascribed to is a run-time error. The
     counters are ready for the next dispatch afterwards. Entry `rank` of `recv_ptrs` and `recv_count_ptrs` is an address that `ep.init` gave for the
@@ -176,6 +176,7 @@ def Ep_CombineSkipA2AOp : Moe_EpilogueOp<Ep_Dialect, "combine.skip_a2a", "ep_com
     - C8: T <= `max_token_per_rank`.
     - C9: the epilogue takes two indices and a value of the combine dtype, and yields one such value by `ep.yield`.
     - C10: ops in the epilogue only read, and give numbers.
+    - C11: `has_epilogue_fusion` is true exactly if there is an epilogue.
   }];
   let arguments = !con((ins Moe_Float2:$output_tokens, Ep_Counters:$atomic_counters, Moe_Float2:$input_tokens, Moe_I32x2:$src_info,
                         Ep_Pointers:$send_ptrs, Ep_Pointers:$recv_ptrs, Ep_Pointers:$recv_count_ptrs,
@@ -183,7 +184,8 @@ def Ep_CombineSkipA2AOp : Moe_EpilogueOp<Ep_Dialect, "combine.skip_a2a", "ep_com
                        Ep_Geometry,
                        (ins DefaultValuedAttr<BoolAttr, "false">:$fused_shared_expert,
                             DefaultValuedAttr<BoolAttr, "true">:$skip_a2a,
-                            Moe_Int<1, 64>:$allreduce_world_size));
+                            Moe_Int<1, 64>:$allreduce_world_size,
+                            DefaultValuedAttr<BoolAttr, "false">:$has_epilogue_fusion));
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["output_tokens"];
   let observed = ["send_ptrs", "recv_ptrs", "recv_count_ptrs"];

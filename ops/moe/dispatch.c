@@ -1,5 +1,6 @@
 //===- dispatch.c - moe.dispatch ------------------------------------------------------------------===//
 
+#include "lib/ir/build.h"
 #include "lib/ir/lowering.h"
 #include <moert/workspace.h>
 
@@ -39,6 +40,34 @@ static MlirLogicalResult checkReceived(MlirOperation op) {
   return MOE_OK;
 }
 
+// C9: R, where it is a constant, is at least 1 and T; and all `recv` have one R, or one C.
+static MlirLogicalResult checkRows(MlirOperation op) {
+  MoeRange recv = moeOperandRange(op, MOE_DISPATCH_RECV);
+  int64_t rows = MOE_DYNAMIC, tokens = moeDim(moeOperand(op, MOE_DISPATCH_TOPK_IDS), 0);
+  bool constant = moeConstantValue(moeOperand(op, MOE_DISPATCH_RUNTIME_MAX_TOKENS_PER_RANK), &rows);
+  if (constant && rows < 1) return moeError(op, "runtime_max_tokens_per_rank is %lld, must be at least 1", (long long)rows);
+  if (constant && tokens > rows)
+    return moeError(op, "operand 'topk_ids' has %lld tokens, but runtime_max_tokens_per_rank is %lld", (long long)tokens, (long long)rows);
+  if (isGrouped(op)) rows = MOE_DYNAMIC;
+  for (intptr_t i = 0; i < recv.count; ++i) {
+    int64_t size = moeDim(mlirOperationGetOperand(op, recv.first + i), isGrouped(op) ? 0 : 1);
+    if (size == MOE_DYNAMIC) continue;
+    if (rows != MOE_DYNAMIC && size != rows)
+      return moeError(op, "operand 'recv' #%ld has room for %lld rows, but %s is %lld", (long)i, (long long)size,
+                      constant && !isGrouped(op) ? "runtime_max_tokens_per_rank" : "the room of another 'recv'", (long long)rows);
+    rows = size;
+  }
+  return MOE_OK;
+}
+
+// C5: each rank has `local` experts, and with a remainder the first ranks have one more.
+static MlirLogicalResult checkOffsets(MlirOperation op, int64_t local, bool remainder) {
+  int64_t offsets = moeDim(moeOperand(op, MOE_DISPATCH_OFFSETS), 0);
+  if (offsets == MOE_DYNAMIC || offsets == local + 1 || (remainder && offsets == local + 2)) return MOE_OK;
+  return moeError(op, "operand 'offsets' has size %lld in dimension 0, but the number of local experts + 1 is %lld%s", (long long)offsets,
+                  (long long)local + 1, remainder ? " or one more" : "");
+}
+
 // C4, C5, C6: what goes with which layout.
 static MlirLogicalResult checkLayout(MlirOperation op) {
   int64_t ranks = moeInt(op, "ep_size"), experts = moeInt(op, "n_experts");
@@ -48,8 +77,7 @@ static MlirLogicalResult checkLayout(MlirOperation op) {
   if (!grouped && isPresent(op, MOE_DISPATCH_OFFSETS)) return moeError(op, "'offsets' goes with layout \"expert_grouped\"");
   if (!grouped && isPresent(op, MOE_DISPATCH_TOPK_WEIGHTS)) return moeError(op, "'topk_weights' goes with layout \"expert_grouped\"");
   if (ranks > 0 && isPresent(op, MOE_DISPATCH_RECV_COUNTS)) MOE_TRY(moeCheckDim(op, MOE_DISPATCH_RECV_COUNTS, 0, ranks, "ep_size"));
-  if (ranks > 0 && experts % ranks == 0 && isPresent(op, MOE_DISPATCH_OFFSETS))
-    MOE_TRY(moeCheckDim(op, MOE_DISPATCH_OFFSETS, 0, experts / ranks + 1, "the number of local experts + 1"));
+  if (ranks > 0 && isPresent(op, MOE_DISPATCH_OFFSETS)) return checkOffsets(op, experts / ranks, experts % ranks != 0);
   return MOE_OK;
 }
 
@@ -62,6 +90,7 @@ MlirLogicalResult moe_dispatch_verify(MlirOperation op) {
   if (isPresent(op, MOE_DISPATCH_TOPK_WEIGHTS)) MOE_TRY(moeCheckSameDim(op, MOE_DISPATCH_TOPK_WEIGHTS, 0, MOE_DISPATCH_TOPK_IDS, 0));
   MOE_TRY(checkPayloads(op));
   MOE_TRY(checkReceived(op));
+  MOE_TRY(checkRows(op));
   MOE_TRY(checkLayout(op));
   return moeCheckMetainfo(op, MOE_DISPATCH_METAINFO); // C8
 }

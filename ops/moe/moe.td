@@ -36,6 +36,8 @@ def Moe_RouteOp : Moe_DestinationOp<Moe_Dialect, "route", "moe_route", [AlwaysSp
 
     Zero tokens are legal. Pure.
 
+    Canonicalisation: on tensors, `renormalize` and `routed_scaling_factor` get their defaults if nobody uses the weights.
+
     Constraints:
     - C1: `logits` is [T, n_experts].
     - C2: `bias`, if present, is [n_experts].
@@ -58,6 +60,7 @@ def Moe_RouteOp : Moe_DestinationOp<Moe_Dialect, "route", "moe_route", [AlwaysSp
       DefaultValuedAttr<Moe_Int<1, 4096>, "1">:$topk_group);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["ids", "weights"];
+  let onlyFor = ["renormalize=weights", "routed_scaling_factor=weights"];
   let assemblyFormat = [{
     `logits` `(` $logits `:` type($logits) `)` (`bias` `(` $bias^ `:` type($bias) `)`)?
     `outs` `(` $ids `,` $weights `:` type($ids) `,` type($weights) `)` `context` `(` $device_context `)`
@@ -170,7 +173,8 @@ def Moe_WorkspaceViewOp : Moe_Op<Moe_Dialect, "workspace_view", "moe_workspace_v
     Constraints:
     - C1: as many `sizes` as the result has dynamic dimensions.
     - C2: the result is a contiguous memref in the memory space of the workspace.
-    - C3: a view of static size at a constant offset lies within a workspace of static size.
+    - C3: a constant `offset` is at least 0 and a multiple of the element's size; a view of static size at a constant offset lies within a
+      workspace of static size.
   }];
   let arguments = (ins Moe_WorkspaceMemory:$workspace, Moe_Count:$offset, Variadic<Index>:$sizes, Moe_Context:$device_context);
   let results = (outs AnyMemRef:$view);
@@ -208,6 +212,7 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
     - C6: `topk_weights` goes with `expert_grouped`.
     - C7: `n_experts` >= `ep_size`, and `top_k` <= `n_experts`.
     - C8: `metainfo` has 16 elements.
+    - C9: `runtime_max_tokens_per_rank`, if it is a constant, is at least 1 and T; all `recv` have one R, or one C.
   }];
   let arguments = (ins
       Moe_I32x2:$topk_ids, Optional<Moe_F32x2>:$topk_weights, Variadic<Moe_Payload>:$payloads,
@@ -253,6 +258,7 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
     - C2: `out` is [T, ...] with the trailing dimensions of `payload`.
     - C3: `payload_in_workspace` goes with `rank_major`.
     - C4: `metainfo` has 16 elements.
+    - C5: `runtime_max_tokens_per_rank`, if it is a constant, is at least 1, and the R of `payload`.
   }];
   let arguments = (ins
       Moe_FloatN:$payload, Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,

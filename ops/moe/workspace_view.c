@@ -5,17 +5,23 @@
 
 static MlirType viewType(MlirOperation op) { return mlirValueGetType(mlirOperationGetResult(op, 0)); }
 
+// C3: a constant offset is one that a view can begin at, and the view lies within a workspace of static size.
+static MlirLogicalResult checkOffset(MlirOperation op, int64_t elementBytes) {
+  int64_t bytes = moeDim(moeOperand(op, MOE_WORKSPACE_VIEW_WORKSPACE), 0), view = moeStaticBytes(viewType(op)), offset;
+  if (!moeConstantValue(moeOperand(op, MOE_WORKSPACE_VIEW_OFFSET), &offset)) return MOE_OK;
+  if (offset < 0 || offset % elementBytes)
+    return moeError(op, "offset is %lld, must be at least 0 and a multiple of %lld (the element's size)", (long long)offset, (long long)elementBytes);
+  if (bytes == MOE_DYNAMIC || view == MOE_DYNAMIC || (view <= bytes && offset <= bytes - view)) return MOE_OK;
+  return moeError(op, "%lld bytes at offset %lld are not within the workspace of %lld bytes", (long long)view, (long long)offset, (long long)bytes);
+}
+
 MlirLogicalResult moe_workspace_view_verify(MlirOperation op) {
   MlirType type = viewType(op);
+  int64_t elementBytes = moeElementBytes(mlirShapedTypeGetElementType(type));
   MOE_TRY(moeCheckExtents(op, MOE_WORKSPACE_VIEW_SIZES, type)); // C1
   MOE_TRY(moeCheckContiguousBuffer(op, type));                  // C2
-  if (moeElementBytes(mlirShapedTypeGetElementType(type)) == 0) return moeError(op, "the elements of the view must have 1, 2, 4 or 8 bytes");
-  MlirValue workspace = moeOperand(op, MOE_WORKSPACE_VIEW_WORKSPACE);
-  int64_t bytes = moeDim(workspace, 0), offset, view = moeStaticBytes(type);
-  if (bytes == MOE_DYNAMIC || view == MOE_DYNAMIC || !moeConstantValue(moeOperand(op, MOE_WORKSPACE_VIEW_OFFSET), &offset)) return MOE_OK;
-  if (offset < 0 || view > bytes || offset > bytes - view) // C3
-    return moeError(op, "%lld bytes at offset %lld are not within the workspace of %lld bytes", (long long)view, (long long)offset, (long long)bytes);
-  return MOE_OK;
+  if (elementBytes == 0) return moeError(op, "the elements of the view must have 1, 2, 4 or 8 bytes");
+  return checkOffset(op, elementBytes); // C3
 }
 
 // The runtime checks the bounds; upstream makes the view.

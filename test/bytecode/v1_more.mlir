@@ -73,7 +73,7 @@ func.func @combine_epilogue(%c: memref<360xi32>, %x: tensor<?x16xf16>, %sources:
   %0 = ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : tensor<?x16xf16>) src_info(%sources : tensor<?x2xi32>)
     buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
     router_weights(%w : tensor<5x2xbf16>) topk_ids(%ids : tensor<5x2xi32>) outs(%out : tensor<5x16xf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, fused_shared_expert = true, allreduce_world_size = 1 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, fused_shared_expert = true, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: f16):
       %other = tensor.extract %residual[%row, %column] : tensor<5x16xf16>

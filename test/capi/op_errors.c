@@ -183,6 +183,11 @@ static void takesRegions(void **state) {
   assert_false(mlirOperationIsNull(plain));
   assert_int_equal(mlirOperationGetNumRegions(plain), 0);
   mlirOperationDestroy(plain);
+  assert_true(mlirOperationIsNull(moeMlirEpCombineSkipA2aCreate(f.location, &operands, &attributes, epilogueOf(&f, "bf16", none))));
+  expectDiagnostic("'ep.combine.skip_a2a' op has an epilogue, so has_epilogue_fusion must be true");
+  attributes.has_epilogue_fusion = true;
+  assert_true(mlirOperationIsNull(moeMlirEpCombineSkipA2aCreate(f.location, &operands, &attributes, (MlirRegion){NULL})));
+  expectDiagnostic("'ep.combine.skip_a2a' op has_epilogue_fusion is true, but there is no epilogue");
   MlirOperation fused = moeMlirEpCombineSkipA2aCreate(f.location, &operands, &attributes, epilogueOf(&f, "bf16", none));
   assert_false(mlirOperationIsNull(fused));
   assert_false(mlirBlockIsNull(mlirRegionGetFirstBlock(mlirOperationGetRegion(fused, 0))));

@@ -247,7 +247,7 @@ static moert_status combine_ep(const member *m, ep_call *c) {
   moert_tensor weights = TENSOR(m->weights, F32, c->num_tokens, s->top_k), ids = TENSOR(m->ids, I32, c->num_tokens, s->top_k);
   moert_tensor send = TABLE(c, MOERT_EP_COMBINE, MOERT_EP_SEND, s->ranks), recv = TABLE(c, MOERT_EP_COMBINE, MOERT_EP_RECV, s->ranks);
   moert_tensor counts = TABLE(c, MOERT_EP_COMBINE, MOERT_EP_RECV_COUNT, s->ranks);
-  moert_ep_combine_skip_a2a_params params = {sizeof params, s->hidden, s->top_k, c->local, s->limit, 1, 1, 0, 1, s->ranks};
+  moert_ep_combine_skip_a2a_params params = {sizeof params, s->hidden, s->top_k, c->local, s->limit, 1, 1, 0, 1, s->ranks, 0};
   moert_ep_combine_skip_a2a_args args = {sizeof args, &out, &counters, &rows, &sources, &send, &recv, &counts, &weights, &ids};
   return moert_ep_combine_skip_a2a(&params, &args, NULL, m->context);
 }

@@ -284,3 +284,19 @@ func.func @second(%ws: memref<?xi8> {moe.name = "ws"}, %info: memref<16xi64, #mo
     {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 64 : i64}
   return
 }
+
+// -----
+
+// Such a function would not be exported.
+// expected-error@+1 {{'func.func' op has the name '_mlir_ciface_f', but names that begin with '_mlir_ciface_' are the runtime's: choose another}}
+func.func @_mlir_ciface_f(%x: memref<4xf32>, %ctx: !moe.context) {
+  return
+}
+
+// -----
+
+// The calls of moe.route would call it.
+// expected-error@+1 {{'func.func' op has the name 'moert_moe_route', but names that begin with 'moert_' are the runtime's: choose another}}
+func.func @moert_moe_route(%x: memref<4xf32>, %ctx: !moe.context) {
+  return
+}

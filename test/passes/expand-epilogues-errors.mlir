@@ -8,7 +8,7 @@ func.func @tensors(%c: memref<360xi32>, %x: tensor<?x16xf32>, %sources: tensor<?
   %0 = ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : tensor<?x16xf32>) src_info(%sources : tensor<?x2xi32>)
     buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
     router_weights(%w : tensor<?x2xf32>) topk_ids(%ids : tensor<?x2xi32>) outs(%out : tensor<?x16xf32>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: f32):
       ep.yield %value : f32
@@ -24,7 +24,7 @@ func.func @buffers(%c: memref<360xi32>, %x: memref<?x16xf32>, %sources: memref<?
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xf32>) src_info(%sources : memref<?x2xi32>)
     buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xf32>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: f32):
       ep.yield %value : f32

@@ -1,4 +1,10 @@
-// RUN: moe-opt %s --moe-expand-epilogues | FileCheck %s
+// RUN: moe-opt %s --moe-expand-epilogues | FileCheck %s --implicit-check-not=has_epilogue_fusion
+// RUN: moe-opt %s --moe-select-kernels | FileCheck %s --check-prefix=FUSED
+// RUN: moe-opt %s --moe-expand-epilogues --moe-select-kernels | FileCheck %s --check-prefix=EXPANDED
+
+// Kernels are told apart by whether they have an epilogue.
+// FUSED: moe.kernels = [{{.*}},has_epilogue_fusion=1"
+// EXPANDED: moe.kernels = [{{.*}},has_epilogue_fusion=0"
 
 // CHECK-DAG: #[[ROWS:.*]] = affine_map<(d0, d1) -> (d0, d1)>
 
@@ -19,7 +25,7 @@ func.func @residual(%c: memref<360xi32>, %x: memref<?x16xbf16>, %sources: memref
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%sources : memref<?x2xi32>)
     buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: bf16):
       %other = memref.load %residual[%row, %column] : memref<?x16xbf16>
@@ -44,7 +50,7 @@ func.func @repeated(%c: memref<360xi32>, %x: memref<?x16xf32>, %sources: memref<
     ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xf32>) src_info(%sources : memref<?x2xi32>)
       buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
       router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xf32>) context(%ctx)
-      {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}
+      {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
       epilogue {
       ^bb0(%row: index, %column: index, %value: f32):
         %product = arith.mulf %value, %scale : f32

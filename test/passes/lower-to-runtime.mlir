@@ -71,3 +71,40 @@ func.func @deep_view(%info: memref<16xi64, #moe.host>, %ctx: !moe.context) {
   memref.store %one, %0[%c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0, %c0] : memref<1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1xi64, #moe.host>
   return
 }
+
+// Constants in host memory, and views of it of no rank.
+// CHECK: memref.global "private" constant @table : memref<4xi64> =
+// CHECK: func.func private @host_table(memref<*xi64>)
+memref.global "private" constant @table : memref<4xi64, #moe.host> = dense<1>
+func.func private @host_table(memref<*xi64, #moe.host>)
+// CHECK-LABEL: func.func @host_constant(
+// CHECK: %[[TABLE:.*]] = memref.get_global @table : memref<4xi64>
+// CHECK: %[[CAST:.*]] = memref.cast %[[TABLE]] : memref<4xi64> to memref<*xi64>
+// CHECK: call @host_table(%[[CAST]])
+func.func @host_constant(%ctx: !moe.context) {
+  %table = memref.get_global @table : memref<4xi64, #moe.host>
+  %cast = memref.cast %table : memref<4xi64, #moe.host> to memref<*xi64, #moe.host>
+  func.call @host_table(%cast) : (memref<*xi64, #moe.host>) -> ()
+  return
+}
+
+// Calls come one after the other: they share the words of the largest.
+// CHECK-LABEL: func.func @several(
+// CHECK: memref.alloca() {alignment = 16 : i64}
+// CHECK-NOT: memref.alloca
+// CHECK-COUNT-3: call @moert_moe_
+// CHECK-NOT: memref.alloca
+// CHECK-LABEL: func.func @after_several(
+func.func @several(%logits: memref<?x8xf32>, %ids: memref<?x2xi32>, %weights: memref<?x2xf32>, %size: memref<2xindex, #moe.host>, %ctx: !moe.context) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %0 = moe.workspace_size context(%ctx) {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 32 : i64}
+  moe.route logits(%logits : memref<?x8xf32>) outs(%ids, %weights : memref<?x2xi32>, memref<?x2xf32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64}
+  %1 = moe.workspace_size context(%ctx) {max_num_tokens = 9 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 32 : i64}
+  memref.store %0, %size[%c0] : memref<2xindex, #moe.host>
+  memref.store %1, %size[%c1] : memref<2xindex, #moe.host>
+  return
+}
+func.func @after_several(%ctx: !moe.context) {
+  return
+}

@@ -48,3 +48,31 @@ func.func @bits(%x: memref<8xf32>, %ctx: !moe.context) {
   func.call @fill(%0) : (memref<8xi1>) -> ()
   return
 }
+
+// -----
+
+func.func @host_intermediate(%x: memref<4xf32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'memref.alloc' op host code's buffers live on the stack: use memref.alloca, or take the buffer as an argument}}
+  %0 = memref.alloc() : memref<4xf32, #moe.host>
+  memref.copy %x, %0 : memref<4xf32, #moe.host> to memref<4xf32, #moe.host>
+  return
+}
+
+// -----
+
+func.func @unranked_copy(%x: memref<4xf32>, %y: memref<4xf32>, %ctx: !moe.context) {
+  %from = memref.cast %x : memref<4xf32> to memref<*xf32>
+  %to = memref.cast %y : memref<4xf32> to memref<*xf32>
+  // expected-error@+1 {{'memref.copy' op must be between buffers of a known rank}}
+  memref.copy %from, %to : memref<*xf32> to memref<*xf32>
+  return
+}
+
+// -----
+
+// A public function that calls itself.
+func.func @itself(%x: memref<8xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'func.call' op was not inlined: graph functions cannot call each other recursively, and one of several blocks cannot be called inside an op with a region (use scf.if in it)}}
+  func.call @itself(%x, %ctx) : (memref<8xf32>, !moe.context) -> ()
+  return
+}

@@ -32,3 +32,14 @@ func.func @in_generic(%x: memref<4xindex>, %ctx: !moe.context) {
   }
   return
 }
+
+// -----
+
+func.func @in_affine_parallel(%x: memref<4xindex>, %ctx: !moe.context) {
+  affine.parallel (%i) = (0) to (4) {
+    // expected-error@+1 {{'moe.workspace_size' op is inside affine.parallel, whose iterations have no order: use it outside, or in scf.for}}
+    %0 = moe.workspace_size context(%ctx) {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 32 : i64}
+    affine.store %0, %x[%i] : memref<4xindex>
+  }
+  return
+}

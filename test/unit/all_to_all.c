@@ -221,6 +221,12 @@ static void workspace_view_refuses(void **state) {
   args.offset = INT64_MAX - 1;
   view_fails(MOERT_ERROR_INVALID_ARGUMENT,
              "result 'view' has 30 bytes, and does not lie within the 8192 bytes of operand 'workspace' at offset 9223372036854775806");
+  args.offset = 128;
+  l->workspace.byte_offset = 1;
+  view_fails(MOERT_ERROR_MISALIGNED, "operand 'workspace' does not begin at a multiple of 2 bytes, the size of element type bf16");
+  l->workspace.byte_offset = 0;
+  shape[0] = INT64_MAX, shape[1] = 0; // no bytes, whatever the other sizes are
+  assert_ok(moert_moe_workspace_view(&params, &args, NULL, l->context));
 #undef view_fails
 }
 
@@ -238,6 +244,11 @@ static void initialize_refuses(void **state) {
           "moe.initialize: operand 'metainfo' dimension 0 is 10, must equal MOERT_METAINFO_FIELDS = 16");
   refuses(initialize(l), l, l->sizes.ep_size = 3, MOERT_ERROR_INVALID_ARGUMENT,
           "moe.initialize: parameter 'ep_size' is 3, must be 0 or 1, the ranks of the communicator");
+  static const char overlaps[] = "moe.initialize: operand 'metainfo' overlaps operand 'workspace'; give it memory of its own";
+  char *slab = l->workspace.data;
+  refuses(initialize(l), l, l->metainfo.data = slab + 1024, MOERT_ERROR_OVERLAP, overlaps);
+  refuses(initialize(l), l, l->metainfo.data = slab - 8, MOERT_ERROR_OVERLAP, overlaps); // its last words
+  refuses(initialize(l), l, l->metainfo.data = slab + (bytes - 8) / 8 * 8, MOERT_ERROR_OVERLAP, overlaps);
   assert_ok(dispatch(l));
 }
 
@@ -320,7 +331,9 @@ static void dispatch_refuses_layouts(void **state) {
                    "operand 'recv_counts' is set, must be NULL with layout expert_grouped");
   dispatch_refuses(l->offsets.shape[0] = 7, MOERT_ERROR_INVALID_SHAPE,
                    "operand 'offsets' dimension 0 is 7, must equal the number of this rank's experts + 1 = 8");
-  dispatch_refuses(l->weights.shape[0] = 2, MOERT_ERROR_INVALID_SHAPE, "operand 'topk_weights' must have the shape of 'topk_ids'");
+  dispatch_refuses(l->weights.shape[0] = 2, MOERT_ERROR_INVALID_SHAPE,
+                   "operand 'topk_weights' dimension 0 is 2, must equal dimension 0 of 'topk_ids' = 3");
+  dispatch_refuses(l->weights.shape[1] = 1, MOERT_ERROR_INVALID_SHAPE, "operand 'topk_weights' dimension 1 is 1, must equal top_k = 2");
   dispatch_refuses(l->recv[1].shape[0] = 95, MOERT_ERROR_INVALID_SHAPE,
                    "operand 'recv[1]' must be [96, ...], as many rows as 'recv[0]', with the trailing dimensions of its payload");
   assert_ok(dispatch(l));
@@ -597,7 +610,7 @@ static void a_rank_stops_in_dispatch(void **state) {
   (void)state;
   for (int grouped = 0; grouped < 2; ++grouped) {
     assert_survivors("moe.dispatch", "entry", "its counts", 1, grouped, 3);
-    assert_survivors("moe.dispatch", "counts", "its counts", 1, grouped, 4);
+    assert_survivors("moe.dispatch", "counts", "its data", 1, grouped, 4);
     assert_survivors("moe.dispatch", "data", "its data", 1, grouped, 3);
     assert_survivors("moe.dispatch", "flag", "its data", 1, grouped, 4);
   }

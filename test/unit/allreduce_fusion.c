@@ -276,7 +276,7 @@ static moert_status reduce_once(team *shared, layer *l) {
 
 static void a_rank_stops(void **state) {
   (void)state;
-  static const char *const phases[][2] = {{"entry", "its arrival"}, {"counts", "its arrival"}, {"data", "its data"}, {"flag", "its data"}};
+  static const char *const phases[][2] = {{"entry", "its arrival"}, {"counts", "its data"}, {"data", "its data"}, {"flag", "its data"}};
   team *shared = calloc(1, sizeof *shared);
   for (size_t i = 0; i < COUNT(phases); ++i) {
     rank_run runs[RANKS];

@@ -441,6 +441,9 @@ static void combine_refuses_parameters(void **state) {
   make_dispatched(&call);
   call.combine_params.skip_a2a = 0;
   assert_combine_refused(&call, MOERT_ERROR_UNSUPPORTED, "parameter 'skip_a2a' is 0, must be 1: an all-to-all needs ep.combine");
+  call.combine_params.has_epilogue_fusion = 1;
+  assert_combine_refused(&call, MOERT_ERROR_UNSUPPORTED,
+                         "parameter 'has_epilogue_fusion' is 1, must be 0: apply the epilogue with moe-expand-epilogues");
   call.combine_params.n_gpus_per_node = 2;
   assert_combine_refused(&call, MOERT_ERROR_UNSUPPORTED, "parameter 'n_gpus_per_node' is 2, must be 1: the buffers of an all-to-all are unsupported");
   call.combine_params.n_nodes = 3;
@@ -505,6 +508,8 @@ static void combine_refuses_rounds(void **state) {
   make_dispatched(&call);
   call.out_shape[0] = call.weights_shape[0] = call.ids_shape[0] = 2;
   assert_combine_refused(&call, MOERT_ERROR_INVALID_STATE, "operand 'topk_ids' has 2 tokens, must have 3 as in the dispatch");
+  call.counters_data[0][moert_ep_lay_out_counters(EXPERTS).round] = INT32_MIN;
+  assert_combine_refused(&call, MOERT_ERROR_INVALID_STATE, "operand 'topk_ids' has 3 tokens, must have -2147484672 as in the dispatch");
   call.combine_params.top_k = call.weights_shape[1] = call.ids_shape[1] = 1;
   assert_combine_refused(&call, MOERT_ERROR_INVALID_STATE, "parameter 'top_k' is 1, must be 2 as in the dispatch");
   call.combine_params.fused_shared_expert = 1;

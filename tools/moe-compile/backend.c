@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Core.h>
+#include <llvm-c/ErrorHandling.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 #include <llvm-c/Transforms/PassBuilder.h>
@@ -44,7 +45,14 @@ static int failWith(int status, const char *what, char *message) {
 
 //===--- target -----------------------------------------------------------------------------------===//
 
+// LLVM has no question whether a name is a processor's. It goes on with one that has no 64-bit code, and ends the process over that.
+static void endProcess(const char *reason) {
+  if (strstr(reason, "64-bit code requested")) exit(fail(EXIT_USAGE, "--cpu names no 64-bit processor that this LLVM knows", NULL));
+  exit(fail(EXIT_INTERNAL, "LLVM cannot go on", reason));
+}
+
 static int makeTargetMachine(const Options *options, LLVMTargetMachineRef *machine) {
+  LLVMInstallFatalErrorHandler(endProcess);
   LLVMInitializeNativeTarget();
   LLVMInitializeNativeAsmPrinter();
   bool native = strcmp(options->cpu, "native") == 0;
@@ -62,10 +70,26 @@ static int makeTargetMachine(const Options *options, LLVMTargetMachineRef *machi
 
 //===--- LLVM IR ----------------------------------------------------------------------------------===//
 
+// LLVM makes calls of memset and others by name, which would reach a graph function of that name even if it is private.
+static void renameFunction(LLVMValueRef function) {
+  static const char prefix[] = "moe.graph.";
+  size_t length;
+  const char *name = LLVMGetValueName2(function, &length);
+  char *renamed = malloc(sizeof prefix + length);
+  if (!renamed) abort(); // as LLVM does when it has no memory
+  memcpy(renamed, prefix, sizeof prefix - 1);
+  memcpy(renamed + sizeof prefix - 1, name, length);
+  LLVMSetValueName2(function, renamed, sizeof prefix - 1 + length);
+  free(renamed);
+}
+
 // All but the description becomes private to the library: a graph function called "read" must not meet libc's.
 static void internalise(LLVMModuleRef module) {
-  for (LLVMValueRef function = LLVMGetFirstFunction(module); function; function = LLVMGetNextFunction(function))
-    if (!LLVMIsDeclaration(function)) LLVMSetLinkage(function, LLVMInternalLinkage);
+  for (LLVMValueRef function = LLVMGetFirstFunction(module); function; function = LLVMGetNextFunction(function)) {
+    if (LLVMIsDeclaration(function)) continue;
+    LLVMSetLinkage(function, LLVMInternalLinkage);
+    renameFunction(function);
+  }
   for (LLVMValueRef global = LLVMGetFirstGlobal(module); global; global = LLVMGetNextGlobal(global)) {
     size_t length;
     const char *name = LLVMGetValueName2(global, &length);

@@ -61,12 +61,17 @@ static void toStderr(MlirStringRef text, void *data) {
   fwrite(text.data, 1, text.length, stderr);
 }
 
+// The line, and a caret under the byte that `column` counts to. Tabs are as wide in both; of UTF-8 only the first byte of a character has a width.
 static void printLine(const Source *source, int line, int column) {
   const char *start = source->text;
   for (int i = 1; i < line && start; ++i) start = (start = strchr(start, '\n')) ? start + 1 : NULL;
   if (!start || column < 1) return;
-  int length = (int)strcspn(start, "\n");
-  if (length <= 240 && column <= length + 1) fprintf(stderr, "%.*s\n%*s^\n", length, start, column - 1, "");
+  int length = (int)strcspn(start, "\r\n");
+  if (length > 240 || column > length + 1) return;
+  fprintf(stderr, "%.*s\n", length, start);
+  for (int i = 0; i < column - 1; ++i)
+    if ((start[i] & 0xC0) != 0x80) fputc(start[i] == '\t' ? '\t' : ' ', stderr);
+  fputs("^\n", stderr);
 }
 
 static void toCount(MlirStringRef text, void *data) {
@@ -85,20 +90,31 @@ static bool isDump(MlirDiagnostic note) {
   return count < 0;
 }
 
+// MLIR calls a text that it is given "-". A graph that another program made may name the places of that program's source.
+static bool isInSource(MlirLocation place) { return mlirStringRefEqual(mlirIdentifierStr(mlirLocationFileLineColRangeGetFilename(place)), STR("-")); }
+
+// Prints "FILE:LINE:COLUMN: ", or what of it is known. Whether the line is one of `source`.
+static bool printPlace(const Source *source, MlirLocation place) {
+  int line = mlirLocationIsNull(place) ? 0 : mlirLocationFileLineColRangeGetStartLine(place);
+  bool own = line == 0 || isInSource(place);
+  if (own)
+    fputs(source->path, stderr);
+  else
+    toStderr(mlirIdentifierStr(mlirLocationFileLineColRangeGetFilename(place)), NULL);
+  if (line) fprintf(stderr, ":%d:%d", line, mlirLocationFileLineColRangeGetStartColumn(place));
+  fputs(": ", stderr);
+  return own && line;
+}
+
 static MlirLogicalResult printDiagnostic(MlirDiagnostic diagnostic, void *data) {
   static const char *const severities[] = {"error", "warning", "note", "remark"};
   const Source *source = data;
   MlirLocation place = placeOf(mlirDiagnosticGetLocation(diagnostic));
-  int line = mlirLocationIsNull(place) ? 0 : mlirLocationFileLineColRangeGetStartLine(place);
-  int column = mlirLocationIsNull(place) ? 0 : mlirLocationFileLineColRangeGetStartColumn(place);
-  if (line)
-    fprintf(stderr, "%s:%d:%d: ", source->path, line, column);
-  else
-    fprintf(stderr, "%s: ", source->path);
+  bool own = printPlace(source, place);
   fprintf(stderr, "%s: ", severities[mlirDiagnosticGetSeverity(diagnostic)]);
   mlirDiagnosticPrint(diagnostic, toStderr, NULL);
   fputc('\n', stderr);
-  if (line) printLine(source, line, column);
+  if (own) printLine(source, mlirLocationFileLineColRangeGetStartLine(place), mlirLocationFileLineColRangeGetStartColumn(place));
   for (intptr_t i = 0; i < mlirDiagnosticGetNumNotes(diagnostic); ++i)
     if (!isDump(mlirDiagnosticGetNote(diagnostic, i))) printDiagnostic(mlirDiagnosticGetNote(diagnostic, i), data);
   return mlirLogicalResultSuccess();

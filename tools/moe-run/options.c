@@ -136,7 +136,7 @@ static const option_row table[] = {
     {"rel-l2", "X", "bound of ||a - b|| / ||b|| for --expect; elements are then compared only if --rtol or --atol is given", set_rel_l2, 0},
     {"repeat", "N", "run the last function N times and print its times", set_repeat, 0},
     {"timeout", "SECONDS", "how long a rank waits for a peer (MOERT_TIMEOUT_MS, else 30)", set_timeout, 0},
-    {"stop", "RANK@OP:PHASE", "let a rank die there: phases are entry, counts, data, flag", set_stop, 0},
+    {"stop", "RANK@OP:PHASE", "let a rank die there: before entry, after counts, after data, before flag", set_stop, 0},
     {"info", NULL, "print the interface of the graph; run nothing", NULL, offsetof(options, info)},
     {"quiet", NULL, "print errors and differences only", NULL, offsetof(options, quiet)},
     {"help", NULL, "print this", NULL, offsetof(options, help)},

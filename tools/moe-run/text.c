@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +53,10 @@ bool parse_uint64(const char *text, uint64_t *value) {
 
 bool parse_double(const char *text, double *value) {
   char *end;
+  errno = 0;
   double number = strtod(text, &end);
-  if (end == text || *end != '\0') return false;
+  // "inf" is a number that may be meant, "1e999" is not.
+  if (end == text || *end != '\0' || (errno == ERANGE && isinf(number))) return false;
   *value = number;
   return true;
 }

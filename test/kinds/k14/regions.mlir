@@ -5,7 +5,7 @@ func.func @no_block(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2
                     %ctx: !moe.context) {
   // expected-error@+1 {{'ep.combine.skip_a2a' op region #0 ('epilogue') failed to verify constraint: region with 1 blocks}}
   "ep.combine.skip_a2a"(%out, %c, %x, %src, %p, %p, %p, %w, %src, %ctx) <{hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64,
-    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}> ({
+    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}> ({
   }) : (memref<?x16xbf16>, memref<360xi32>, memref<?x16xbf16>, memref<?x2xi32>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>,
         memref<?xi64, #moe.host>, memref<?x2xf32>, memref<?x2xi32>, !moe.context) -> ()
   return
@@ -17,7 +17,7 @@ func.func @empty_block(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<
                        %ctx: !moe.context) {
   // expected-error@+1 {{empty block: expect at least a terminator}}
   "ep.combine.skip_a2a"(%out, %c, %x, %src, %p, %p, %p, %w, %src, %ctx) <{hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64,
-    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}> ({
+    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}> ({
   ^bb0(%i: index, %j: index, %v: bf16):
   }) : (memref<?x16xbf16>, memref<360xi32>, memref<?x16xbf16>, memref<?x2xi32>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>,
         memref<?xi64, #moe.host>, memref<?x2xf32>, memref<?x2xi32>, !moe.context) -> ()
@@ -29,7 +29,7 @@ func.func @empty_block(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<
 func.func @malformed_terminator(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %p: memref<?xi64, #moe.host>, %w: memref<?x2xf32>,
                                 %out: memref<?x16xbf16>, %ctx: !moe.context) {
   "ep.combine.skip_a2a"(%out, %c, %x, %src, %p, %p, %p, %w, %src, %ctx) <{hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64,
-    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}> ({
+    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}> ({
   ^bb0(%i: index, %j: index, %v: bf16):
     // expected-error@+1 {{'ep.yield' op requires a single operand}}
     "ep.yield"() : () -> ()
@@ -43,7 +43,7 @@ func.func @malformed_terminator(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src
 func.func @two_values(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %p: memref<?xi64, #moe.host>, %w: memref<?x2xf32>,
                       %out: memref<?x16xbf16>, %ctx: !moe.context) {
   "ep.combine.skip_a2a"(%out, %c, %x, %src, %p, %p, %p, %w, %src, %ctx) <{hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64,
-    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}> ({
+    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}> ({
   ^bb0(%i: index, %j: index, %v: bf16):
     // expected-error@+1 {{'ep.yield' op requires a single operand}}
     "ep.yield"(%v, %v) : (bf16, bf16) -> ()

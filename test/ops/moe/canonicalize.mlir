@@ -1,4 +1,5 @@
 // RUN: moe-opt %s --canonicalize | FileCheck %s
+// RUN: moe-opt %s --canonicalize --cse | FileCheck %s --check-prefix=MERGED
 
 // A local op gives way to its destinations if they have no elements.
 // CHECK-LABEL: func.func @empty
@@ -41,4 +42,33 @@ func.func @collective(%ids: tensor<0x2xi32>, %x: tensor<0x16xbf16>, %recv: tenso
   %1 = moe.combine payload(%0#0 : tensor<0x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#2)
     outs(%out : tensor<0x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, layout = "expert_grouped"} -> tensor<0x16xbf16>
   return %1 : tensor<0x16xbf16>
+}
+
+// Where nobody uses the weights, routes that differ only in parameters of the weights are one. A route whose weights are used keeps them.
+// CHECK-LABEL: func.func @idle_parameters
+// CHECK: moe.route {{.*}} {n_experts = 8 : i64, score = "sigmoid", top_k = 2 : i64}
+// CHECK: moe.route {{.*}} {n_experts = 8 : i64, score = "sigmoid", top_k = 2 : i64}
+// CHECK: moe.route {{.*}} {n_experts = 8 : i64, renormalize = true, score = "sigmoid", top_k = 2 : i64}
+// MERGED-LABEL: func.func @idle_parameters
+// MERGED-COUNT-2: moe.route
+// MERGED-NOT: moe.route
+// MERGED: return
+func.func @idle_parameters(%logits: tensor<?x8xf32>, %ids: tensor<?x2xi32>, %w: tensor<?x2xf32>, %ctx: !moe.context)
+    -> (tensor<?x2xi32>, tensor<?x2xi32>, tensor<?x2xf32>) {
+  %0:2 = moe.route logits(%logits : tensor<?x8xf32>) outs(%ids, %w : tensor<?x2xi32>, tensor<?x2xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 8 : i64, score = "sigmoid", renormalize = true, routed_scaling_factor = 2.5 : f64} -> tensor<?x2xi32>, tensor<?x2xf32>
+  %1:2 = moe.route logits(%logits : tensor<?x8xf32>) outs(%ids, %w : tensor<?x2xi32>, tensor<?x2xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 8 : i64, score = "sigmoid"} -> tensor<?x2xi32>, tensor<?x2xf32>
+  %2:2 = moe.route logits(%logits : tensor<?x8xf32>) outs(%ids, %w : tensor<?x2xi32>, tensor<?x2xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 8 : i64, score = "sigmoid", renormalize = true} -> tensor<?x2xi32>, tensor<?x2xf32>
+  return %0#0, %1#0, %2#1 : tensor<?x2xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+}
+
+// In memory the weights are there for anyone.
+// CHECK-LABEL: func.func @weights_in_memory
+// CHECK: moe.route {{.*}}renormalize = true, routed_scaling_factor = 2.500000e+00 : f64
+func.func @weights_in_memory(%logits: memref<?x8xf32>, %ids: memref<?x2xi32>, %w: memref<?x2xf32>, %ctx: !moe.context) {
+  moe.route logits(%logits : memref<?x8xf32>) outs(%ids, %w : memref<?x2xi32>, memref<?x2xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 8 : i64, renormalize = true, routed_scaling_factor = 2.5 : f64}
+  return
 }

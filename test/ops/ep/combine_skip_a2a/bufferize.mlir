@@ -14,7 +14,7 @@ func.func @destination_of_the_caller(%c: memref<360xi32>, %x: tensor<?x16xbf16>,
   %0 = ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : tensor<?x16xbf16>) src_info(%sources : tensor<?x2xi32>)
     buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
     router_weights(%w : tensor<?x2xf32>) topk_ids(%ids : tensor<?x2xi32>) outs(%out : tensor<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: bf16):
       %other = tensor.extract %residual[%row, %column] : tensor<?x16xbf16>
@@ -36,7 +36,7 @@ func.func @epilogue_reads_the_destination(%c: memref<360xi32>, %x: tensor<?x16xb
   %0 = ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : tensor<?x16xbf16>) src_info(%sources : tensor<?x2xi32>)
     buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
     router_weights(%w : tensor<5x2xf32>) topk_ids(%ids : tensor<5x2xi32>) outs(%out : tensor<5x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: bf16):
       %old = tensor.extract %out[%row, %column] : tensor<5x16xbf16>

@@ -79,7 +79,7 @@ func.func @half(%c: memref<340xi32> {moe.name = "counters"}, %tables: memref<2x3
             memref<@W@xi64, strided<[1], offset: ?>, #moe.host>, memref<@W@xi64, strided<[1], offset: ?>, #moe.host>)
     router_weights(%w : tensor<?x3xf32>) topk_ids(%ids : tensor<?x3xi32>) outs(%out : tensor<?x16xf16>) context(%ctx)
     {hidden_size = 16 : i64, top_k = 3 : i64, n_experts = 2 : i64, max_token_per_rank = 32 : i64, skip_a2a = true, fused_shared_expert = @SHARED@,
-     allreduce_world_size = @W@ : i64} epilogue {
+     allreduce_world_size = @W@ : i64, has_epilogue_fusion = true} epilogue {
     ^bb0(%row: index, %column: index, %value: f16):
       %number = arith.index_cast %column : index to i32
       %float = arith.sitofp %number : i32 to f16
@@ -129,7 +129,7 @@ func.func @single(%c: memref<340xi32> {moe.name = "counters"}, %tables: memref<2
             memref<@W@xi64, strided<[1], offset: ?>, #moe.host>, memref<@W@xi64, strided<[1], offset: ?>, #moe.host>)
     router_weights(%w : tensor<?x3xf32>) topk_ids(%ids : tensor<?x3xi32>) outs(%out : tensor<?x16xf32>) context(%ctx)
     {hidden_size = 16 : i64, top_k = 3 : i64, n_experts = 2 : i64, max_token_per_rank = 32 : i64, skip_a2a = true, fused_shared_expert = @SHARED@,
-     allreduce_world_size = @W@ : i64} epilogue {
+     allreduce_world_size = @W@ : i64, has_epilogue_fusion = true} epilogue {
     ^bb0(%row: index, %column: index, %value: f32):
       %number = arith.index_cast %row : index to i32
       %float = arith.sitofp %number : i32 to f32

@@ -186,7 +186,7 @@ func.func @combine_skip_a2a_c9(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src:
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %v: bf16):
     ep.yield %v : bf16
   }
@@ -201,7 +201,7 @@ func.func @combine_skip_a2a_c9_value(%c: memref<360xi32>, %x: memref<?x16xbf16>,
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: f32):
     ep.yield %v : f32
   }
@@ -216,7 +216,7 @@ func.func @combine_skip_a2a_c9_index(%c: memref<360xi32>, %x: memref<?x16xbf16>,
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: i64, %j: index, %v: bf16):
     ep.yield %v : bf16
   }
@@ -231,7 +231,7 @@ func.func @combine_skip_a2a_c9_column(%c: memref<360xi32>, %x: memref<?x16xbf16>
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: i32, %v: bf16):
     ep.yield %v : bf16
   }
@@ -245,7 +245,7 @@ func.func @combine_skip_a2a_c9_yield(%c: memref<360xi32>, %x: memref<?x16xbf16>,
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     // expected-error@+1 {{'ep.yield' op must yield a value of the element type of 'output_tokens'}}
     ep.yield %i : index
@@ -261,7 +261,7 @@ func.func @combine_skip_a2a_c9_terminator(%c: memref<360xi32>, %x: memref<?x16xb
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     llvm.unreachable
   }
@@ -276,7 +276,7 @@ func.func @combine_skip_a2a_c9_blocks(%c: memref<360xi32>, %x: memref<?x16xbf16>
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     cf.br ^bb1
   ^bb1:
@@ -291,7 +291,7 @@ func.func @combine_skip_a2a_c9_two(%c: memref<360xi32>, %x: memref<?x16xbf16>, %
     %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
   // expected-error@+1 {{'ep.combine.skip_a2a' op has 2 epilogues, must have one at most}}
   "ep.combine.skip_a2a"(%out, %c, %x, %src, %p, %p, %p, %w, %ids, %ctx) <{hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64,
-    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64}> ({
+    max_token_per_rank = 8 : i64, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}> ({
   ^bb0(%i: index, %j: index, %v: bf16):
     ep.yield %v : bf16
   }, {
@@ -309,7 +309,7 @@ func.func @combine_skip_a2a_c10(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     // expected-error@+1 {{'memref.store' op in an epilogue may only read: it is called once for each element, in no order}}
     memref.store %v, %other[%i, %j] : memref<?x16xbf16>
@@ -325,7 +325,7 @@ func.func @combine_skip_a2a_c10_nested(%c: memref<360xi32>, %x: memref<?x16xbf16
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     %first = arith.cmpi eq, %i, %j : index
     // expected-error@+1 {{'scf.if' op in an epilogue may only read: it is called once for each element, in no order}}
@@ -344,7 +344,7 @@ func.func @combine_skip_a2a_c10_call(%c: memref<360xi32>, %x: memref<?x16xbf16>,
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     // expected-error@+1 {{'func.call' op in an epilogue may only read: it is called once for each element, in no order}}
     %u = func.call @scale(%v) : (bf16) -> bf16
@@ -362,7 +362,7 @@ func.func @combine_skip_a2a_c10_tensor(%c: memref<360xi32>, %x: memref<?x16xbf16
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     // expected-error@+1 {{'tensor.from_elements' op in an epilogue may only give numbers}}
     %t = tensor.from_elements %v : tensor<1xbf16>
@@ -380,10 +380,52 @@ func.func @combine_skip_a2a_c10_ours(%c: memref<360xi32>, %x: memref<?x16xbf16>,
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true} epilogue {
   ^bb0(%i: index, %j: index, %v: bf16):
     // expected-error@+1 {{'moe.route' op in an epilogue may only read: it is called once for each element, in no order}}
     moe.route logits(%l : memref<?x8xf32>) outs(%e, %f : memref<?x2xi32>, memref<?x2xf32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64}
+    ep.yield %v : bf16
+  }
+  return
+}
+
+// -----
+
+func.func @combine_skip_a2a_c11(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %w: memref<?x2xf32>, %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.combine.skip_a2a' op has_epilogue_fusion is true, but there is no epilogue}}
+  ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true}
+  return
+}
+
+// -----
+
+func.func @combine_skip_a2a_c11_absent(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %w: memref<?x2xf32>, %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.combine.skip_a2a' op has an epilogue, so has_epilogue_fusion must be true}}
+  ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64} epilogue {
+  ^bb0(%i: index, %j: index, %v: bf16):
+    ep.yield %v : bf16
+  }
+  return
+}
+
+// -----
+
+func.func @combine_skip_a2a_c11_false(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %w: memref<?x2xf32>, %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.combine.skip_a2a' op has an epilogue, so has_epilogue_fusion must be true}}
+  ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = false} epilogue {
+  ^bb0(%i: index, %j: index, %v: bf16):
     ep.yield %v : bf16
   }
   return
@@ -429,11 +471,11 @@ func.func @combine_skip_a2a_s3(%c: memref<360xi32>, %x: tensor<?x16xbf16>, %src:
 
 func.func @combine_skip_a2a_s4(%c: memref<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
     %w: memref<?x2xf32>, %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
-  // expected-error@+1 {{'ep.combine.skip_a2a' op has no parameter 'has_epilogue_fusion'}}
+  // expected-error@+1 {{'ep.combine.skip_a2a' op has no parameter 'lambdas_have_fusion'}}
   ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
     buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, has_epilogue_fusion = true}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64, lambdas_have_fusion = true}
   return
 }
 

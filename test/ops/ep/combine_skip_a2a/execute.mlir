@@ -127,7 +127,7 @@ func.func @fused(%c: memref<340xi32> {moe.name = "counters"}, %tables: memref<2x
             memref<@W@xi64, strided<[1], offset: ?>, #moe.host>, memref<@W@xi64, strided<[1], offset: ?>, #moe.host>)
     router_weights(%w : tensor<?x3xf32>) topk_ids(%ids : tensor<?x3xi32>) outs(%out : tensor<?x16xbf16>) context(%ctx)
     {hidden_size = 16 : i64, top_k = 3 : i64, n_experts = 2 : i64, max_token_per_rank = 32 : i64, skip_a2a = true, fused_shared_expert = @SHARED@,
-     allreduce_world_size = @W@ : i64} epilogue {
+     allreduce_world_size = @W@ : i64, has_epilogue_fusion = true} epilogue {
     ^bb0(%row: index, %column: index, %value: bf16):
       %other = tensor.extract %residual[%row, %column] : tensor<?x16xbf16>
       %sum = arith.addf %value, %other : bf16

@@ -15,13 +15,13 @@ func.func @tensors(%c: memref<360xi32>, %x: tensor<?x16xbf16>, %sources: tensor<
     buffers(%s, %r, %n : memref<2xi64, #moe.host>, memref<2xui64, #moe.host>, memref<?xi64, #moe.host>)
     router_weights(%w : tensor<?x2xf32>) topk_ids(%ids : tensor<?x2xi32>) outs(%out : tensor<?x16xbf16>) context(%ctx)
     {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, n_gpus_per_node = 1 : i64, n_nodes = 1 : i64,
-     fused_shared_expert = false, skip_a2a = true, allreduce_world_size = 2 : i64} -> tensor<?x16xbf16>
+     fused_shared_expert = false, skip_a2a = true, allreduce_world_size = 2 : i64, has_epilogue_fusion = false} -> tensor<?x16xbf16>
   return %0 : tensor<?x16xbf16>
 }
 
 // An epilogue may read what stands outside, through ops with regions too.
 // CHECK-LABEL: func.func @epilogue
-// CHECK: {allreduce_world_size = 1 : i64, fused_shared_expert = true, hidden_size = 16 : i64, max_token_per_rank = 8 : i64, n_experts = 4 : i64, top_k = 2 : i64} epilogue {
+// CHECK: {allreduce_world_size = 1 : i64, fused_shared_expert = true, has_epilogue_fusion = true, hidden_size = 16 : i64, max_token_per_rank = 8 : i64, n_experts = 4 : i64, top_k = 2 : i64} epilogue {
 // CHECK-NEXT: ^bb0(%[[ROW:.*]]: index, %[[COLUMN:.*]]: index, %[[VALUE:.*]]: f16):
 // CHECK-NEXT: %[[OTHER:.*]] = tensor.extract %{{[^ ,]+}}[%[[ROW]], %[[COLUMN]]] : tensor<5x16xf16>
 // CHECK: %[[CHOSEN:.*]] = scf.if
@@ -32,7 +32,7 @@ func.func @epilogue(%c: memref<360xi32>, %x: tensor<?x16xf16>, %sources: tensor<
   %0 = ep.combine.skip_a2a counters(%c : memref<360xi32>) tokens(%x : tensor<?x16xf16>) src_info(%sources : tensor<?x2xi32>)
     buffers(%s, %s, %s : memref<1xi64, #moe.host>, memref<1xi64, #moe.host>, memref<1xi64, #moe.host>)
     router_weights(%w : tensor<5x2xbf16>) topk_ids(%ids : tensor<5x2xi32>) outs(%out : tensor<5x16xf16>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, fused_shared_expert = true, allreduce_world_size = 1 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, fused_shared_expert = true, allreduce_world_size = 1 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: f16):
       %other = tensor.extract %residual[%row, %column] : tensor<5x16xf16>
@@ -60,7 +60,7 @@ func.func @memrefs(%c: memref<?xi32>, %x: memref<24x16xf32>, %sources: memref<24
   ep.combine.skip_a2a counters(%c : memref<?xi32>) tokens(%x : memref<24x16xf32>) src_info(%sources : memref<24x2xi32>)
     buffers(%s, %s, %s : memref<64xi64, #moe.host>, memref<64xi64, #moe.host>, memref<64xi64, #moe.host>)
     router_weights(%w : memref<0x2xf16>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<0x16xf32, strided<[16, 1], offset: 64>>) context(%ctx)
-    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 64 : i64}
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 64 : i64, has_epilogue_fusion = true}
     epilogue {
     ^bb0(%row: index, %column: index, %value: f32):
       ep.yield %value : f32

@@ -273,3 +273,195 @@ func.func @dispatch_tensor_counters(%c: tensor<360xi32>, %x: memref<?x16xbf16>, 
     {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
   return
 }
+
+// -----
+
+func.func @dispatch_s1_input(%c: memref<360xi32>, %x: tensor<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand 'input_tokens' is a tensor, but operand 'output_tokens' is a memref: use tensors or memrefs throughout}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : tensor<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_s2_counters(%c: memref<360xi32, #moe.host>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand 'atomic_counters' must be in device memory, which is the default memory space: its type has another one}}
+  ep.dispatch counters(%c : memref<360xi32, #moe.host>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_s2_destination(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand 'src_info' must be in device memory, which is the default memory space: its type has another one}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_s2_other_space(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, 1>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand 'recv_count_ptrs' must be in host memory: give its type the memory space #moe.host}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, 1>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_s3_missing(%c: memref<360xi32>, %x: tensor<?x16xbf16>, %ids: tensor<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: tensor<?x16xbf16>, %off: tensor<5xi32>, %ex: tensor<4xi32>, %src: tensor<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op result #1 must have the type of destination 'row_offsets'}}
+  %0 = ep.dispatch counters(%c : memref<360xi32>) tokens(%x : tensor<?x16xbf16>) topk_ids(%ids : tensor<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : tensor<?x16xbf16>, tensor<5xi32>, tensor<4xi32>, tensor<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64} -> tensor<?x16xbf16>
+  return
+}
+
+// -----
+
+func.func @dispatch_s3_on_memrefs(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op has 1 results, but must have 0: one for each destination on tensors}}
+  %0 = ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64} -> tensor<?x16xbf16>
+  return
+}
+
+// -----
+
+func.func @dispatch_element_of_counters(%c: memref<360xi64>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #4 must be 1-D memref of i32 that ep.init has cleared (counters are never a value: pass a memref, not a tensor), but got 'memref<360xi64>'}}
+  ep.dispatch counters(%c : memref<360xi64>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_rank_of_counters(%c: memref<4x90xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #4 must be 1-D memref of i32 that ep.init has cleared (counters are never a value: pass a memref, not a tensor), but got 'memref<4x90xi32>'}}
+  ep.dispatch counters(%c : memref<4x90xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_tensor_table(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: tensor<?xi64>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #7 must be 1-D memref of i64 or ui64 in host memory: one address for each rank (never a value: pass a memref in #moe.host, not a tensor), but got 'tensor<?xi64>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : tensor<?xi64>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_element_of_table(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi32, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #8 must be 1-D memref of i64 or ui64 in host memory: one address for each rank (never a value: pass a memref in #moe.host, not a tensor), but got 'memref<?xi32, #moe.host>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi32, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_rank_of_table(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<2x1xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #9 must be 1-D memref of i64 or ui64 in host memory: one address for each rank (never a value: pass a memref in #moe.host, not a tensor), but got 'memref<2x1xi64, #moe.host>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<2x1xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_element_of_ids(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi64>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #6 must be 2-D tensor or memref of i32, but got 'memref<?x2xi64>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi64>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_rank_of_src_info(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #3 must be 2-D tensor or memref of i32, but got 'memref<?xi32>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi32>, memref<?xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_rank_of_offsets(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5x1xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #1 must be 1-D tensor or memref of i32 (signless or ui32), but got 'memref<5x1xi32>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5x1xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_element_of_expert_ids(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x16xbf16>, %off: memref<5xi32>, %ex: memref<4xi64>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #2 must be 1-D tensor or memref of i32 (signless or ui32), but got 'memref<4xi64>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x16xbf16>, memref<5xi32>, memref<4xi64>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @dispatch_rank_of_tokens(%c: memref<360xi32>, %x: memref<?x16xbf16>, %ids: memref<?x2xi32>, %s: memref<?xi64, #moe.host>, %r: memref<?xi64, #moe.host>, %n: memref<?xi64, #moe.host>,
+    %rows: memref<?x2x8xbf16>, %off: memref<5xi32>, %ex: memref<4xi32>, %src: memref<?x2xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.dispatch' op operand #0 must be 2-D tensor or memref of bf16, but got 'memref<?x2x8xbf16>'}}
+  ep.dispatch counters(%c : memref<360xi32>) tokens(%x : memref<?x16xbf16>) topk_ids(%ids : memref<?x2xi32>)
+    buffers(%s, %r, %n : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    outs(%rows, %off, %ex, %src : memref<?x2x8xbf16>, memref<5xi32>, memref<4xi32>, memref<?x2xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, skip_a2a = true, allreduce_world_size = 2 : i64}
+  return
+}

@@ -187,3 +187,112 @@ func.func @init_missing(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: memref
     {hidden_size = 16 : i64, top_k = 2 : i64, max_token_per_rank = 8 : i64}
   return
 }
+
+// -----
+
+func.func @init_s2_other_counters(%c0: memref<360xi32>, %c1: memref<360xi32, #moe.host>, %dev: memref<2x3xi64, #moe.host>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand 'atomic_counters_1' must be in device memory, which is the default memory space: its type has another one}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<360xi32, #moe.host>) dev_ptrs(%dev : memref<2x3xi64, #moe.host>)
+    my_rank(%rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_s2_rank(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: memref<2x3xi64, #moe.host>, %rank: memref<1xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand 'my_rank' must be in host memory: give its type the memory space #moe.host}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<360xi32>) dev_ptrs(%dev : memref<2x3xi64, #moe.host>)
+    my_rank(%rank : memref<1xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_tensor_other_counters(%c0: memref<360xi32>, %c1: tensor<360xi32>, %dev: memref<2x3xi64, #moe.host>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #1 must be 1-D memref of i32 that ep.init has cleared (counters are never a value: pass a memref, not a tensor), but got 'tensor<360xi32>'}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, tensor<360xi32>) dev_ptrs(%dev : memref<2x3xi64, #moe.host>)
+    my_rank(%rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_element_of_counters(%c0: memref<360xui32>, %c1: memref<360xi32>, %dev: memref<2x3xi64, #moe.host>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #0 must be 1-D memref of i32 that ep.init has cleared (counters are never a value: pass a memref, not a tensor), but got 'memref<360xui32>'}}
+  ep.init counters(%c0, %c1 : memref<360xui32>, memref<360xi32>) dev_ptrs(%dev : memref<2x3xi64, #moe.host>)
+    my_rank(%rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_rank_of_counters(%c0: memref<360xi32>, %c1: memref<4x90xi32>, %dev: memref<2x3xi64, #moe.host>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #1 must be 1-D memref of i32 that ep.init has cleared (counters are never a value: pass a memref, not a tensor), but got 'memref<4x90xi32>'}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<4x90xi32>) dev_ptrs(%dev : memref<2x3xi64, #moe.host>)
+    my_rank(%rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_tensor_dev_ptrs(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: tensor<2x3xi64>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #2 must be 2-D memref of i64 or ui64 in host memory (never a value: pass a memref in #moe.host, not a tensor), but got 'tensor<2x3xi64>'}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<360xi32>) dev_ptrs(%dev : tensor<2x3xi64>)
+    my_rank(%rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_element_of_dev_ptrs(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: memref<2x3xi32, #moe.host>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #2 must be 2-D memref of i64 or ui64 in host memory (never a value: pass a memref in #moe.host, not a tensor), but got 'memref<2x3xi32, #moe.host>'}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<360xi32>) dev_ptrs(%dev : memref<2x3xi32, #moe.host>)
+    my_rank(%rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_rank_of_dev_ptrs(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: memref<6xi64, #moe.host>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #2 must be 2-D memref of i64 or ui64 in host memory (never a value: pass a memref in #moe.host, not a tensor), but got 'memref<6xi64, #moe.host>'}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<360xi32>) dev_ptrs(%dev : memref<6xi64, #moe.host>)
+    my_rank(%rank : memref<1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_tensor_rank(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: memref<2x3xi64, #moe.host>, %rank: tensor<1xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #3 must be 1-D memref of i32 in host memory (never a value: pass a memref in #moe.host, not a tensor), but got 'tensor<1xi32>'}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<360xi32>) dev_ptrs(%dev : memref<2x3xi64, #moe.host>)
+    my_rank(%rank : tensor<1xi32>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_rank_of_rank(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: memref<2x3xi64, #moe.host>, %rank: memref<1x1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op operand #3 must be 1-D memref of i32 in host memory (never a value: pass a memref in #moe.host, not a tensor), but got 'memref<1x1xi32, #moe.host>'}}
+  ep.init counters(%c0, %c1 : memref<360xi32>, memref<360xi32>) dev_ptrs(%dev : memref<2x3xi64, #moe.host>)
+    my_rank(%rank : memref<1x1xi32, #moe.host>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @init_s3(%c0: memref<360xi32>, %c1: memref<360xi32>, %dev: memref<2x3xi64, #moe.host>, %rank: memref<1xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.init' op requires zero results}}
+  %0 = "ep.init"(%c0, %c1, %dev, %rank, %ctx) {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64}
+    : (memref<360xi32>, memref<360xi32>, memref<2x3xi64, #moe.host>, memref<1xi32, #moe.host>, !moe.context) -> memref<360xi32>
+  return
+}

@@ -1,5 +1,7 @@
-"""Prints a module for `moe-opt --split-input-file --verify-diagnostics`: every parameter of every op with attributes of every wrong kind, beyond its
-bounds, missing if it is mandatory, and given once more under a wrong name. Nothing may crash, and each is an error that names the parameter."""
+"""attribute_kinds.py DIALECT: prints a module for `moe-opt --split-input-file --verify-diagnostics`: every parameter of every op with attributes of every
+wrong kind, beyond its bounds, missing if it is mandatory, and given once more under a wrong name. Nothing may crash, and each is an error that names
+the parameter."""
+import sys
 
 INT = '64-bit signless integer attribute whose minimum value is {} whose maximum value is {}'
 WRONG = ['1 : i32', '1 : ui64', '1 : si64', '1 : index', '1.0 : f32', '"text"', 'unit', '[1 : i64]', 'array<i64: 1>', 'dense<1> : tensor<1xi64>', '{a = 1 : i64}',
@@ -46,7 +48,7 @@ SIZES = 'max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_
 STATE = 'memref<?xi8>, memref<16xi64, #moe.host>'
 
 # op: (what is valid of its parameters, other attributes, operand types, result types, all parameters)
-OPS = {
+MOE = {
     'moe.route': ('top_k = 2 : i64, n_experts = 8 : i64', '', 'memref<?x8xf32>, memref<?x2xi32>, memref<?x2xf32>', '', {
         'top_k': Int(1, 32), 'n_experts': Int(1, 4096), 'score': OneOf('softmax', 'sigmoid'), 'order': OneOf('score_then_top_k', 'top_k_then_score'),
         'renormalize': Bool(), 'routed_scaling_factor': Float(), 'n_group': Int(1, 4096, 1), 'topk_group': Int(1, 4096, 1)}),
@@ -69,6 +71,31 @@ OPS = {
     'moe.workspace_view': ('', '', 'memref<?xi8>, index', 'memref<4xf32>', {}),
     'moe.allocate': ('', '', '', 'memref<4xf32>', {}),
 }
+
+
+def geometry_and(**others):
+    return {'hidden_size': Int(1, 1048576), 'top_k': Int(1, 32), 'n_experts': Int(1, 65536), 'max_token_per_rank': Int(1, 16777216),
+            'n_gpus_per_node': Int(1, 8, 1), 'n_nodes': Int(1, 64, 1), **others}
+
+
+GEOMETRY = 'hidden_size = 4 : i64, top_k = 2 : i64, n_experts = 8 : i64, max_token_per_rank = 8 : i64'
+COUNTERS = 'memref<?xi32>'
+TABLES = ', '.join(3 * ['memref<?xi64, #moe.host>'])
+
+EP = {
+    'ep.init': (GEOMETRY, '', '%s, %s, memref<?x?xi64, #moe.host>, memref<?xi32, #moe.host>' % (COUNTERS, COUNTERS), '', geometry_and(
+        dispatch_dtype=OneOf('bf16', 'f8E4M3FN', 'ui8'), combine_dtype=OneOf('bf16', 'f16', 'f32'),
+        dispatch_scale_dtype=OneOf('f32', 'f8E4M3FN', 'f8E8M0FNU'),
+        dispatch_fmt_str=OneOf('BF16', 'BlockwiseFP8', 'BLOCK_SCALED_NV', 'MXFP4', 'MXFP6'))),
+    'ep.dispatch': (GEOMETRY + ', skip_a2a = true', '',
+                    'memref<?x4xbf16>, memref<?xi32>, memref<?xi32>, memref<?x2xi32>, %s, memref<?x4xbf16>, memref<?x2xi32>, %s' % (
+                        COUNTERS, TABLES), '', geometry_and(fused_shared_expert=Bool(), skip_a2a=Bool(), allreduce_world_size=Int(1, 64, 1))),
+    'ep.combine.skip_a2a': (GEOMETRY + ', allreduce_world_size = 1 : i64', '',
+                            'memref<?x4xf32>, %s, memref<?x4xf32>, memref<?x2xi32>, %s, memref<?x2xf32>, memref<?x2xi32>' % (COUNTERS, TABLES), '',
+                            geometry_and(fused_shared_expert=Bool(), skip_a2a=Bool(), allreduce_world_size=Int(1, 64))),
+}
+
+OPS = {'moe': MOE, 'ep': EP}[sys.argv[1]]
 
 
 def function(op, attributes, error):

@@ -277,3 +277,23 @@ func.func @combine_max_tokens_type(%x: memref<4x8x16xbf16>, %ws: memref<?xi8>, %
     outs(%out : memref<5x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64}
   return
 }
+
+// -----
+
+func.func @combine_c5(%x: memref<4x8x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %offset: i64, %out: memref<5x16xbf16>, %ctx: !moe.context) {
+  %max = arith.constant 5 : i64
+  // expected-error@+1 {{'moe.combine' op operand 'payload' has size 8 in dimension 1, but runtime_max_tokens_per_rank is 5}}
+  moe.combine payload(%x : memref<4x8x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : i64) offset(%offset)
+    outs(%out : memref<5x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64}
+  return
+}
+
+// -----
+
+func.func @combine_c5_zero(%x: memref<4x8x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %offset: i64, %out: memref<5x16xbf16>, %ctx: !moe.context) {
+  %max = arith.constant 0 : i64
+  // expected-error@+1 {{'moe.combine' op runtime_max_tokens_per_rank is 0, must be at least 1}}
+  moe.combine payload(%x : memref<4x8x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : i64) offset(%offset)
+    outs(%out : memref<5x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64}
+  return
+}

@@ -15,9 +15,17 @@
 
 // A combine that no dispatch went before, and one that does not fit its dispatch, are errors of the op.
 // RUN: not moe-run %t.so --ranks 2 --function setup --function alone --input x=%t/2/x{rank}.npy --input max=6 --random 1 2>&1 | FileCheck %s --check-prefix=ALONE
-// ALONE: alone: MOERT_ERROR_INVALID_STATE{{.*}}moe.combine: 
+// ALONE: moe-run: all ranks: alone: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: no dispatch on this workspace waits for its combine: call moe.dispatch first{{$}}
 // RUN: not moe-run %t.so --ranks 2 --function setup --function unequal --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 2>&1 | FileCheck %s --check-prefix=UNEQUAL
-// UNEQUAL: unequal: MOERT_ERROR_{{.*}}moe.combine: {{.*}}top_k
+// UNEQUAL: moe-run: all ranks: unequal: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: parameter 'top_k' is 3, must be 2 as in the dispatch{{$}}
+
+// A rank that stops in its combine, in whatever phase, has its peers wait for its data.
+// RUN: not moe-run %t.so --ranks 2 --function setup --function in_buffer --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --timeout 1 --quiet --stop 1@moe.combine:entry 2>&1 | FileCheck %s --check-prefix=STOP -DPHASE=entry
+// RUN: not moe-run %t.so --ranks 2 --function setup --function in_buffer --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --timeout 1 --quiet --stop 1@moe.combine:counts 2>&1 | FileCheck %s --check-prefix=STOP -DPHASE=counts
+// RUN: not moe-run %t.so --ranks 2 --function setup --function in_buffer --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --timeout 1 --quiet --stop 1@moe.combine:data 2>&1 | FileCheck %s --check-prefix=STOP -DPHASE=data
+// RUN: not moe-run %t.so --ranks 2 --function setup --function in_buffer --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --timeout 1 --quiet --stop 1@moe.combine:flag 2>&1 | FileCheck %s --check-prefix=STOP -DPHASE=flag
+// STOP: moe-run: rank 0: in_buffer: MOERT_ERROR_PEER_TIMEOUT {{.*}}: moe.combine: rank 0 waited 1000 ms for rank 1 (its data, epoch 2){{$}}
+// STOP-NEXT: moe-run: rank 1: stopped at moe.combine:[[PHASE]]{{$}}
 
 func.func @setup(%ws: memref<?xi8> {moe.name = "ws"}, %info: memref<16xi64, #moe.host> {moe.name = "info"}, %ctx: !moe.context) {
   moe.initialize workspace(%ws : memref<?xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)

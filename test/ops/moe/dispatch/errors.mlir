@@ -547,3 +547,72 @@ func.func @dispatch_s7(%ids: memref<4x1xi32>, %x: memref<4x1x1x1x1x1x1x1x1x1x1x1
     {top_k = 1 : i64, n_experts = 1 : i64, layout = "expert_grouped"} -> (i64)
   return
 }
+
+// -----
+
+func.func @dispatch_c9_constant(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %y: memref<5xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>,
+                       %r: memref<2x8x16xbf16>, %s: memref<2x8xf32>, %ctx: !moe.context) {
+  %max = arith.constant 0 : index
+  // expected-error@+1 {{'moe.dispatch' op runtime_max_tokens_per_rank is 0, must be at least 1}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x, %y : memref<5x16xbf16>, memref<5xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r, %s : memref<2x8x16xbf16>, memref<2x8xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 5 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c9_tokens(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %y: memref<5xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>,
+                       %r: memref<2x8x16xbf16>, %s: memref<2x8xf32>, %ctx: !moe.context) {
+  %max = arith.constant 4 : index
+  // expected-error@+1 {{'moe.dispatch' op operand 'topk_ids' has 5 tokens, but runtime_max_tokens_per_rank is 4}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x, %y : memref<5x16xbf16>, memref<5xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r, %s : memref<2x8x16xbf16>, memref<2x8xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 5 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c9_room(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %y: memref<5xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>,
+                       %r: memref<2x8x16xbf16>, %s: memref<2x8xf32>, %ctx: !moe.context) {
+  %max = arith.constant 9 : index
+  // expected-error@+1 {{'moe.dispatch' op operand 'recv' #0 has room for 8 rows, but runtime_max_tokens_per_rank is 9}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x, %y : memref<5x16xbf16>, memref<5xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r, %s : memref<2x8x16xbf16>, memref<2x8xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 5 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c9_lists(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %y: memref<5xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>,
+                       %max: index, %r: memref<2x8x16xbf16>, %s: memref<2x7xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'recv' #1 has room for 7 rows, but the room of another 'recv' is 8}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x, %y : memref<5x16xbf16>, memref<5xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r, %s : memref<2x8x16xbf16>, memref<2x7xf32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 5 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c9_capacity(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %y: memref<5xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>,
+                       %max: index, %r: memref<40x16xbf16>, %s: memref<41xf32>, %offsets: memref<?xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'recv' #1 has room for 41 rows, but the room of another 'recv' is 40}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x, %y : memref<5x16xbf16>, memref<5xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r, %s : memref<40x16xbf16>, memref<41xf32>) offsets(%offsets : memref<?xi32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 5 : i64, layout = "expert_grouped"} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c5_remainder(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %y: memref<5xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>,
+                       %max: index, %r: memref<40x16xbf16>, %s: memref<40xf32>, %offsets: memref<5xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'offsets' has size 5 in dimension 0, but the number of local experts + 1 is 3 or one more}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x, %y : memref<5x16xbf16>, memref<5xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r, %s : memref<40x16xbf16>, memref<40xf32>) offsets(%offsets : memref<5xi32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 5 : i64, layout = "expert_grouped", ep_size = 2 : i64} -> (i64)
+  return
+}

@@ -12,9 +12,9 @@
 
 // Without the setup, and with more tokens than the layout has room for: errors of the op, on every rank.
 // RUN: not moe-run %t.so --ranks 2 --function step --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input scales=%t/2/scales{rank}.npy --input max=6 --input recv=%t/2/old{rank}.npy --input recv_scales=%t/2/old_scales{rank}.npy --size ws.0=65536 2>&1 | FileCheck %s --check-prefix=SETUP
-// SETUP: step: MOERT_ERROR_INVALID_STATE{{.*}}moe.dispatch: operand 'metainfo' does not describe operand 'workspace'
+// SETUP: moe-run: all ranks: step: MOERT_ERROR_INVALID_STATE {{.*}}: moe.dispatch: operand 'metainfo' does not describe operand 'workspace': pass the two that one moe.initialize on this communicator was given{{$}}
 // RUN: not moe-run %t.so --ranks 2 --function setup --function step --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input scales=%t/2/scales{rank}.npy --input max=9 --input recv=%t/2/old{rank}.npy --input recv_scales=%t/2/old_scales{rank}.npy 2>&1 | FileCheck %s --check-prefix=TOKENS
-// TOKENS: step: MOERT_ERROR_{{.*}}moe.dispatch: operand 'runtime_max_tokens_per_rank'
+// TOKENS: moe-run: all ranks: step: MOERT_ERROR_CAPACITY {{.*}}: moe.dispatch: operand 'runtime_max_tokens_per_rank' is 9, must be at most 8, the max_num_tokens of the workspace{{$}}
 
 func.func @setup(%ws: memref<?xi8> {moe.name = "ws"}, %info: memref<16xi64, #moe.host> {moe.name = "info"}, %ctx: !moe.context) {
   moe.initialize workspace(%ws : memref<?xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)

@@ -14,7 +14,7 @@
 
 // What the compiler cannot know the run time checks.
 // RUN: not moe-run %t.so --function unequal --random 1 --size T=5 --size ids.0=4 2>&1 | FileCheck %s
-// CHECK: unequal: MOERT_ERROR_{{.*}}moe.route: operand 'ids'
+// CHECK: moe-run: rank 0: unequal: MOERT_ERROR_INVALID_SHAPE {{.*}}: moe.route: operand 'ids' dimension 0 is 4, must equal dimension 0 of 'logits' = 5{{$}}
 
 func.func @route(%logits: tensor<?x8xf32> {moe.name = "logits", moe.dims = ["T"]}, %ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]},
                  %weights: tensor<?x2xf32> {moe.name = "weights", moe.dims = ["T"]}, %ctx: !moe.context) -> (tensor<?x2xi32>, tensor<?x2xf32>) {

@@ -59,8 +59,17 @@ func.func @workspace_view_c3(%ws: memref<1024xi8>, %ctx: !moe.context) {
 
 func.func @workspace_view_c3_negative(%ws: memref<1024xi8>, %ctx: !moe.context) {
   %minus4 = arith.constant -4 : i64
-  // expected-error@+1 {{'moe.workspace_view' op 128 bytes at offset -4 are not within the workspace of 1024 bytes}}
+  // expected-error@+1 {{'moe.workspace_view' op offset is -4, must be at least 0 and a multiple of 4 (the element's size)}}
   %0 = moe.workspace_view %ws[%minus4 : i64] sizes() context(%ctx) : memref<1024xi8> to memref<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @workspace_view_c3_misaligned(%ws: memref<?xi8>, %n: index, %ctx: !moe.context) {
+  %c3 = arith.constant 3 : index
+  // expected-error@+1 {{'moe.workspace_view' op offset is 3, must be at least 0 and a multiple of 4 (the element's size)}}
+  %0 = moe.workspace_view %ws[%c3 : index] sizes(%n) context(%ctx) : memref<?xi8> to memref<?x8xf32>
   return
 }
 
