@@ -509,3 +509,15 @@ func.func @yield_alone(%v: bf16) {
   // expected-error@+1 {{'ep.yield' op expects parent op 'ep.combine.skip_a2a'}}
   ep.yield %v : bf16
 }
+
+// -----
+
+func.func @combine_skip_a2a_tensor_counters(%c: tensor<360xi32>, %x: memref<?x16xbf16>, %src: memref<?x2xi32>, %p: memref<?xi64, #moe.host>,
+    %w: memref<?x2xf32>, %ids: memref<?x2xi32>, %out: memref<?x16xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'ep.combine.skip_a2a' op operand #1 must be 1-D memref of i32 that ep.init has cleared (counters are never a value: pass a memref, not a tensor), but got 'tensor<360xi32>'}}
+  ep.combine.skip_a2a counters(%c : tensor<360xi32>) tokens(%x : memref<?x16xbf16>) src_info(%src : memref<?x2xi32>)
+    buffers(%p, %p, %p : memref<?xi64, #moe.host>, memref<?xi64, #moe.host>, memref<?xi64, #moe.host>)
+    router_weights(%w : memref<?x2xf32>) topk_ids(%ids : memref<?x2xi32>) outs(%out : memref<?x16xbf16>) context(%ctx)
+    {hidden_size = 16 : i64, top_k = 2 : i64, n_experts = 4 : i64, max_token_per_rank = 8 : i64, allreduce_world_size = 2 : i64}
+  return
+}
