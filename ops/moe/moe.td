@@ -70,7 +70,7 @@ def Moe_RouteOp : Moe_DestinationOp<Moe_Dialect, "route", "moe_route", [AlwaysSp
 
 //===--- experts ----------------------------------------------------------------------------------===//
 
-def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_grouped_matmul", [AlwaysSpeculatable, DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_grouped_matmul", [DestinationStyleOpInterface, AttrSizedOperandSegments]> {
   let summary = "Rows times the weights of their group";
   let description = [{
     `out[r, :] = act(rows[r, :] . weights[g]^T + bias[g]) * row_weights[r]` for the rows r of group g:
@@ -84,7 +84,8 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
       bias (converted to f32) at the end. One rounding to the element type of `out`, after activation and row weight.
     - `offsets` that descend, are negative or exceed the rows, and row ids outside `rows`, are run-time errors; nothing is written then.
 
-    Empty groups and zero rows are legal. Pure.
+    Empty groups and zero rows are legal. No side effects on tensors, but not speculatable: it is not moved to where it would not have run, since
+    its offsets may be in error.
 
     Constraints:
     - C1: `rows` is [R, K] with K a multiple of 8.

@@ -49,6 +49,21 @@ func.func @pure_in_loop(%logits: tensor<?x8xf32>, %ids: tensor<?x2xi32>, %w: ten
   }
   return
 }
+
+// Offsets may be in error: what would not have run does not run.
+// CHECK-LABEL: func.func @not_hoisted
+// CHECK: scf.for
+// CHECK: moe.grouped_matmul
+func.func @not_hoisted(%rows: tensor<16x64xf32>, %offsets: tensor<5xi32>, %weights: tensor<4x32x64xf32>, %out: tensor<16x32xf32>, %n: index, %ctx: !moe.context) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.for %i = %c0 to %n step %c1 {
+    %0 = moe.grouped_matmul rows(%rows : tensor<16x64xf32>) offsets(%offsets : tensor<5xi32>) weights(%weights : tensor<4x32x64xf32>) outs(%out : tensor<16x32xf32>) context(%ctx) -> tensor<16x32xf32>
+    func.call @use_product(%0) : (tensor<16x32xf32>) -> ()
+  }
+  return
+}
+func.func private @use_product(tensor<16x32xf32>)
 func.func private @use(tensor<?x2xi32>, index)
 
 // On memrefs they write memory: twice is twice.
