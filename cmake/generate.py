@@ -5,7 +5,9 @@
 
 WHAT is one of
     ops.h        the C API of the ops: parameter and argument structs, functions      (include/moert/ops.h)
-    host.h       the functions of the host backend                                    (lib/runtime/internal.h)
+    host.h       indices of the ops, the functions of the host backend                (lib/runtime/internal.h)
+    cuda_ops.h   the functions of the CUDA backend                                    (kernels/common/launch.cuh)
+    cuda_ops.inc the table of them                                                    (lib/cuda/backend.c)
     runtime.inc  descriptors of the operands and the functions' definitions           (lib/runtime/ops.c)
     ir.h, ir.c   descriptors that verifiers, bufferization and lowering share         (lib/ir/ops.h)
     capi.h       the C API of the ops for compilers: structs and builders             (include/moe-mlir-c/Ops.h)
@@ -95,7 +97,7 @@ class Op:
         self.name = dialect + '.' + record['opName']
         self.id = record['identifier']
         self.summary = record['summary']
-        self.fabric, self.runtime, self.idempotent = record['fabric'], record['runtime'], record['idempotent']
+        self.fabric, self.runtime, self.idempotent, self.kernel = (record[bit] for bit in ('fabric', 'runtime', 'idempotent', 'kernel'))
         self.scalar = record['scalar']
         self.operands, self.attributes = [], []
         for argument, name in record['arguments']['args']:
@@ -229,22 +231,48 @@ def runtime_inc(ops):
             a.name, op.id, a.name, a.kind, a.minimum, len(a.cases) - 1 if a.cases else 1 if a.kind == 'BOOL' else a.maximum) for a in op.attributes]
         if rows:
             out.append('static const moert__parameter moert__parameters_%s[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
-        out.append('static moert_status moert__call_host_%s(const void *params, const void *args, moert_context *context) {\n'
-                   '  return moert__host_%s(params, args, context);\n}' % (op.id, op.id))
-        out.append('static const moert__op moert__op_%s = {"%s", sizeof(moert_%s_params), sizeof(%s), %s, %d, %s, %d, %d, moert__call_host_%s};' % (
-            op.id, op.name, op.id, args, 'moert__operands_%s' % op.id if count else 'NULL', count,
-            'moert__parameters_%s' % op.id if rows else 'NULL', len(rows), op.fabric, op.id))
+        out.append('static moert_status moert__call_host_%s(const void *params, const void *args, int32_t instance, moert_context *context) {\n'
+                   '  (void)instance;\n  return moert__host_%s(params, args, context);\n}' % (op.id, op.id))
+        out.append('static const moert__op moert__op_%s = {MOERT__OP_%s, "%s", sizeof(moert_%s_params), sizeof(%s), %s, %d, %s, %d, %d, %d, '
+                   'moert__call_host_%s};' % (
+                       op.id, op.id.upper(), op.name, op.id, args, 'moert__operands_%s' % op.id if count else 'NULL', count,
+                       'moert__parameters_%s' % op.id if rows else 'NULL', len(rows), op.fabric, op.kernel, op.id))
         out.append('moert_status moert_%s(const moert_%s_params *params, const %s *args, moert_kernel *kernel, moert_context *context) {\n'
                    '  return moert__run(&moert__op_%s, params, args, kernel, context);\n}\n' % (op.id, op.id, args, op.id))
-    return '\n'.join(out)
+    out.append('static const moert__op *const moert__ops[MOERT__NUM_OPS] = {%s};' % ', '.join('&moert__op_' + op.id for op in ops if op.runtime))
+    return '\n'.join(out) + '\n'
 
 
 def host_h(ops):
-    out = [banner('the host backend')]
+    ops = [op for op in ops if op.runtime]
+    out = [banner('the host backend'), 'enum {']
+    out += ['  MOERT__OP_%s,' % op.id.upper() for op in ops]
+    out.append('  MOERT__NUM_OPS\n};\n')
     for op in ops:
-        if op.runtime:
-            out.append('moert_status moert__host_%s(const moert_%s_params *params, const moert_%s_args *args, moert_context *context);' % (op.id, op.id, op.id))
+        out.append('moert_status moert__host_%s(const moert_%s_params *params, const moert_%s_args *args, moert_context *context);' % (op.id, op.id, op.id))
     return '\n'.join(out) + '\n'
+
+
+def cuda_h(ops):
+    out = [banner('the CUDA backend'), '#ifdef __cplusplus\nextern "C" {\n#endif']
+    for op in ops:
+        if op.runtime and op.kernel:
+            out.append('moert_status moert__cuda_%s(const moert_%s_params *params, const moert_%s_args *args, int32_t instance, moert_context *context);' % (
+                op.id, op.id, op.id))
+    out.append('#ifdef __cplusplus\n}\n#endif\n')
+    return '\n'.join(out)
+
+
+def cuda_inc(ops):
+    ops = [op for op in ops if op.runtime and op.kernel]
+    out = [banner('the functions of the CUDA backend')]
+    for op in ops:
+        out.append('static moert_status moert__call_cuda_%s(const void *params, const void *args, int32_t instance, moert_context *context) {\n'
+                   '  return moert__cuda_%s(params, args, instance, context);\n}' % (op.id, op.id))
+    out.append('static moert__backend_function *const moert__cuda_functions[MOERT__NUM_OPS] = {')
+    out += ['    [MOERT__OP_%s] = moert__call_cuda_%s,' % (op.id.upper(), op.id) for op in ops]
+    out.append('};\n')
+    return '\n'.join(out)
 
 
 # --- lib/ir/ops.h -------------------------------------------------------------------------------------
@@ -279,8 +307,8 @@ def ir_c(ops):
             '"%s"' % a.only_for if a.only_for else 'NULL') for a in op.attributes]
         if rows:
             out.append('static const MoeAttribute %s_attributes[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
-        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %d, %s, %s_verify, %s_lower};\n' % (
-            op.id, op.name, op.id, op.id, len(op.operands), '%s_attributes' % op.id if rows else 'NULL', len(rows), op.fabric, op.idempotent,
+        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %d, %d, %s, %s_verify, %s_lower};\n' % (
+            op.id, op.name, op.id, op.id, len(op.operands), '%s_attributes' % op.id if rows else 'NULL', len(rows), op.fabric, op.idempotent, op.kernel,
             '"%s"' % op.scalar if op.scalar else 'NULL', op.id, op.id))
     out.append('const MoeOp *const moeOps[] = {%s, NULL};' % ', '.join('&' + op.id for op in ops))
     return '\n'.join(out) + '\n'
@@ -448,7 +476,7 @@ def capi_inc(ops):
     return '\n'.join(out) + '\n'
 
 
-GENERATORS = {'ops.h': ops_h, 'host.h': host_h, 'runtime.inc': runtime_inc, 'ir.h': ir_h, 'ir.c': ir_c, 'capi.h': capi_h, 'capi.inc': capi_inc}
+GENERATORS = {'ops.h': ops_h, 'host.h': host_h, 'cuda_ops.h': cuda_h, 'cuda_ops.inc': cuda_inc, 'runtime.inc': runtime_inc, 'ir.h': ir_h, 'ir.c': ir_c, 'capi.h': capi_h, 'capi.inc': capi_inc}
 
 
 def main():

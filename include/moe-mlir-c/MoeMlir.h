@@ -39,7 +39,8 @@ MLIR_CAPI_EXPORTED MlirAttribute moeMlirHostAttributeGet(MlirContext context);
 MLIR_CAPI_EXPORTED bool moeMlirAttributeIsAHost(MlirAttribute attribute); /* false for a null attribute */
 
 /* The text of the pass pipeline from a graph on tensors to the LLVM dialect, for --pass-pipeline or mlirParsePassPipeline; NULL if `target` is not
- * one of this build. Static storage. */
+ * one of this build: "host", "sm_90a". For a device the kernels are gpu.module ops in the NVVM dialect at its end: gpu-module-to-binary makes machine
+ * code of them, and what is translated then calls mgpu... functions, which libmoert_cuda has as moert_mgpu.... Static storage. */
 MLIR_CAPI_EXPORTED const char *moeMlirPipelineGet(MlirStringRef target);
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
  *
  *   status         every function that can fail returns one; moert_last_error() says which argument, value and bound
  *   communicator   a rank among its peers: barrier, symmetric memory, the first error
- *   context        what one call needs: communicator, device, stream, deadline, arena for intermediates
+ *   context        what one call needs: communicator, stream, deadline, arena for intermediates
  *   graph          a compiled graph: load, look at, call
  *   ops            one function per op: <moert/ops.h>
  *
@@ -36,7 +36,7 @@ extern "C" {
 
 /* The version of the layouts below and of the op functions. A graph carries the one that it was compiled for, and is refused by
  * a library of another. */
-#define MOERT_ABI_VERSION 1
+#define MOERT_ABI_VERSION 2
 
 /*===--- status -------------------------------------------------------------------------------------===*/
 
@@ -56,10 +56,14 @@ extern "C" {
   X(MOERT_ERROR_OVERLAP, 1011, "an output overlaps an input")                                                                                        \
   X(MOERT_ERROR_UNSUPPORTED, 2001, "this library does not do that")                                                                                  \
   X(MOERT_ERROR_ABI_VERSION, 2002, "the graph was compiled for another version of the run side")                                                     \
+  X(MOERT_ERROR_NO_KERNEL, 2003, "the library has no such kernel")                                                                                   \
+  X(MOERT_ERROR_NOT_CAPTURABLE, 2004, "the call cannot be captured in a CUDA graph")                                                                 \
+  X(MOERT_ERROR_NO_DEVICE, 2005, "there is no such device, or no driver for it")                                                                     \
   X(MOERT_ERROR_CAPACITY, 3001, "more tokens or rows than there is room for")                                                                        \
   X(MOERT_ERROR_OUT_OF_MEMORY, 3002, "memory could not be allocated")                                                                                \
   X(MOERT_ERROR_WORKSPACE_SIZE, 3003, "the workspace is too small")                                                                                  \
   X(MOERT_ERROR_DATA, 4001, "a tensor holds values that the op cannot work on")                                                                      \
+  X(MOERT_ERROR_DEVICE, 4002, "a device reported an error")                                                                                          \
   X(MOERT_ERROR_PEER_TIMEOUT, 5001, "another rank did not arrive before the deadline")                                                               \
   X(MOERT_ERROR_PEER_MISMATCH, 5002, "another rank called another op or used other parameters")                                                      \
   X(MOERT_ERROR_PEER_FAILED, 5003, "another rank reported an error")                                                                                 \
@@ -129,9 +133,28 @@ typedef struct moert_graph moert_graph;     /* a loaded graph */
 
 enum { MOERT_MAX_RANKS = 64 };
 
-/* Make `size` (1 to 64) ranks as threads of this process, on the host backend. comms[r] is rank r's, owned by the caller; each may be used by
- * its own thread. Local. */
-MOERT_API moert_status moert_comm_create_threads(int32_t size, moert_comm **comms);
+/* What the ranks of a communicator run on. All ranks must pass the same. */
+typedef struct moert_comm_options {
+  size_t struct_size;
+  int32_t device_type;    /* MOERT_DEVICE_CPU: the host backend; MOERT_DEVICE_CUDA: libmoert_cuda.so, which is loaded when it is first asked for */
+  int32_t num_devices;    /* how many `devices` there are; 0: all that this process sees */
+  const int32_t *devices; /* rank r runs on devices[r % num_devices] (NULL: on r % num_devices). Several ranks may share a device. */
+} moert_comm_options;
+
+#define MOERT_COMM_OPTIONS_INIT {sizeof(moert_comm_options), MOERT_DEVICE_CPU, 0, NULL}
+
+/* Make `size` (1 to 64) ranks as threads of this process. comms[r] is rank r's, owned by the caller; each may be used by its own thread. `options`
+ * may be NULL: the host backend. Errors: NO_DEVICE, UNSUPPORTED (devices that cannot address each other's memory, more ranks on a device than can
+ * wait at once). Local. */
+MOERT_API moert_status moert_comm_create_threads(int32_t size, const moert_comm_options *options, moert_comm **comms);
+
+/* How processes meet: every rank passes `bytes` bytes, and gets those of all ranks in the order of ranks. Returns 0 on success. */
+typedef int moert_allgather(void *user, const void *mine, size_t bytes, void *all);
+
+/* Make rank `rank` of `size` ranks, each of which is a process of this host, of one user and in one PID namespace. `allgather` is called a few times
+ * before this returns, and never after. Errors as above, and PEER_MISMATCH (ranks disagree on size or options). Collective. */
+MOERT_API moert_status moert_comm_create_process(int32_t rank, int32_t size, const moert_comm_options *options, moert_allgather *allgather,
+                                                 void *user, moert_comm **comm);
 
 /* Release a rank's handle; memory that the ranks share lives until the last is destroyed. NULL is ignored. Local. */
 MOERT_API void moert_comm_destroy(moert_comm *comm);
@@ -150,6 +173,22 @@ MOERT_API moert_status moert_comm_barrier(moert_comm *comm, int64_t timeout_ms);
 /* Report an error of the caller's own (a rank that cannot go on) to the peers, who then stop waiting for this rank. Local. */
 MOERT_API void moert_comm_report(moert_comm *comm, moert_status status);
 
+/* After an error: the ranks of `mask` (bit r: rank r lives) go on without the others. Clears their first errors, and every workspace of the
+ * communicator as moe.initialize does; epochs begin anew, and addresses stay, so that captured CUDA graphs can be replayed. From then on dispatches
+ * send nothing to ranks that are not in the mask and combines and all-reduces add nothing of theirs; collectives wait for the mask's ranks alone.
+ * Ranks that were left out stay out: their calls return PEER_FAILED. All calls of this rank must have returned, and its streams be idle.
+ * Collective of the ranks of `mask`, who must all pass the same. Errors: INVALID_ARGUMENT (this rank is not in the mask, or the mask has ranks
+ * that do not exist or were left out before), PEER_TIMEOUT, PEER_MISMATCH (another mask). */
+MOERT_API moert_status moert_comm_recover(moert_comm *comm, uint64_t mask, int64_t timeout_ms);
+MOERT_API uint64_t moert_comm_mask(const moert_comm *comm); /* the ranks that live; local */
+
+/* The device that this rank runs on. Local. */
+MOERT_API moert_device moert_comm_device(const moert_comm *comm);
+
+/* MOERT_OK, or the first error of this rank, one that a kernel met included. For hosts that replay CUDA graphs, whose calls return nothing: reads
+ * host memory and waits for nothing, so that it sees what the device has come to. Sets the last error. Local. */
+MOERT_API moert_status moert_comm_check(moert_comm *comm);
+
 /* Describe every rank through `write`: first error, and what it waits for, from whom, since which epoch. For hangs and post-mortems; may be called
  * from any thread while ranks run. Local. */
 MOERT_API void moert_comm_dump(const moert_comm *comm, void (*write)(void *user, const char *line), void *user);
@@ -164,11 +203,11 @@ MOERT_API moert_status moert_symmetric_free(moert_comm *comm, void *memory);
 
 typedef struct moert_context_options {
   size_t struct_size;
-  int32_t device;                                                /* reserved for the CUDA backend; 0 */
-  void *stream;                                                  /* likewise; NULL */
-  int64_t timeout_ms;                                            /* how long to wait for a peer; 0: environment MOERT_TIMEOUT_MS, else 30000 */
-  size_t arena_limit;                                            /* bytes of intermediates that one call may use; 0: no limit */
-  void *(*allocate)(void *user, size_t bytes, size_t alignment); /* both or neither; NULL: the C library's */
+  void *stream;       /* a cudaStream_t of the communicator's device, which must outlive the context; NULL: one
+                         that the context makes. On the host backend NULL. */
+  int64_t timeout_ms; /* how long to wait for a peer; 0: environment MOERT_TIMEOUT_MS, else 30000 */
+  size_t arena_limit; /* bytes of intermediates that one call may use; 0: no limit */
+  void *(*allocate)(void *user, size_t bytes, size_t alignment); /* of memory on the device; both or neither; NULL: the C library's, or cudaMalloc */
   void (*deallocate)(void *user, void *memory, size_t bytes);
   void *allocator_user;
   void (*log)(void *user, const char *line); /* NULL: nothing is logged */
@@ -179,21 +218,44 @@ typedef struct moert_context_options {
   const char *stop_phase;
 } moert_context_options;
 
-#define MOERT_CONTEXT_OPTIONS_INIT {sizeof(moert_context_options), 0, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+#define MOERT_CONTEXT_OPTIONS_INIT {sizeof(moert_context_options), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /* `comm` must outlive the context; `options` may be NULL and is copied, its strings included. Local. */
 MOERT_API moert_status moert_context_create(moert_comm *comm, const moert_context_options *options, moert_context **context);
 MOERT_API void moert_context_destroy(moert_context *context);           /* local; NULL is ignored */
 MOERT_API moert_comm *moert_context_comm(const moert_context *context); /* local */
 
-/* The first error of an op or graph call on this context that is not a bad argument, else that of its communicator. Local. */
+/* The first error of an op or graph call on this context that is not a bad argument, else that of its communicator. On devices ops run behind the
+ * call: what a kernel finds wrong is here as soon as the device has come to it, without waiting, and is what the next call on the context returns.
+ * Local. */
 MOERT_API moert_status moert_context_status(const moert_context *context);
+
+/* Wait until the device has done all that was called on this context, at most until the deadlines in it; then its status, with its text as the last
+ * error. On the host backend there is nothing to wait for. Local. */
+MOERT_API moert_status moert_context_synchronize(moert_context *context);
+
+MOERT_API void *moert_context_stream(const moert_context *context); /* the stream of the options or of the context's own; local */
 
 /* Memory for intermediates, aligned to 256, valid until the graph call that asks for it returns. Called by compiled graphs. `bytes` 0 gives a pointer
  * that must not be used. Local. */
 MOERT_API moert_status moert_context_allocate(moert_context *context, int64_t bytes, void **memory);
 /* The most bytes that were in use at once. Local. */
 MOERT_API size_t moert_context_peak(const moert_context *context);
+
+/*===--- memory and kernels -------------------------------------------------------------------------===*/
+
+/* Memory on the communicator's device, and copies that are ordered on the context's stream, between host and device memory in any direction. A copy
+ * from or to host memory has been done when this returns; one between device memory can be captured. For tools and tests: programs with an allocator
+ * of their own do not need them. Local. */
+MOERT_API moert_status moert_device_alloc(moert_comm *comm, size_t bytes, void **memory);
+MOERT_API void moert_device_free(moert_comm *comm, void *memory); /* NULL is ignored */
+MOERT_API moert_status moert_copy(moert_context *context, void *to, const void *from, size_t bytes);
+
+/* The kernel that `key` names, "<op>/<target>/<element types>,<parameters>" as in moert_graph_description: the instance that was compiled for these
+ * parameters if this library has it, else the generic one. A handle lives as long as the library. Errors: NO_KERNEL (no such op or target).
+ * Local. */
+MOERT_API moert_status moert_kernel_find(const char *key, moert_kernel **kernel);
+MOERT_API const char *moert_kernel_name(const moert_kernel *kernel); /* "moe.combine/sm_90a/bf16,hidden_size=7168,top_k=8", "…/generic"; local */
 
 /*===--- graphs -------------------------------------------------------------------------------------===*/
 
@@ -227,6 +289,7 @@ typedef struct moert_function_info {
   moert_graph_function *entry;
   int64_t num_arguments; /* without the context */
   const moert_argument_info *arguments;
+  int64_t capturable; /* 0: it has ops that cannot be captured in a CUDA graph (moe.initialize, ep.init) */
 } moert_function_info;
 
 #define MOERT_GRAPH_MAGIC UINT64_C(0x6870726765726f6d) /* "moregrph" */
@@ -235,16 +298,20 @@ typedef struct moert_graph_description {
   uint64_t magic;
   int64_t abi_version;
   int64_t struct_size;
-  const char *target;   /* "host" */
+  const char *target;   /* "host", "sm_90a" */
   const char *producer; /* "moe-mlir 0.1.0, LLVM 22.1.8" */
   int64_t num_functions;
   const moert_function_info *functions;
   int64_t num_kernel_keys;
   const char *const *kernel_keys; /* of the ops of the graph, each once */
+  moert_kernel **kernels;         /* of each key, what moert_kernel_find gives: set when the graph is loaded, NULL on the host backend */
 } moert_graph_description;
 
+/* A graph.so that was compiled for a device has the same functions for the host backend too: the data symbol `moert_graph_info_host`. A call runs
+ * those of its context's backend. */
+
 /* dlopen a graph. Errors: LOAD (not a library, unresolved symbols: their names are in the last error), NOT_FOUND (no such file, or not a compiled
- * graph), ABI_VERSION, STRUCT_SIZE, UNSUPPORTED (compiled for another target). Local. */
+ * graph), ABI_VERSION, STRUCT_SIZE, UNSUPPORTED (a target that this version does not know). Local. */
 MOERT_API moert_status moert_graph_load(const char *path, moert_graph **graph);
 MOERT_API void moert_graph_unload(moert_graph *graph);                                   /* local; NULL is ignored; no call may be running */
 MOERT_API const moert_graph_description *moert_graph_describe(const moert_graph *graph); /* local; valid until unload */
@@ -254,6 +321,19 @@ MOERT_API const moert_graph_description *moert_graph_describe(const moert_graph 
  * has ops that are. */
 MOERT_API moert_status moert_graph_call(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments,
                                         moert_context *context);
+
+/* A call that was captured in a CUDA graph. Replays take no host call of the runtime: what kernels find wrong is in moert_context_status, and
+ * moert_comm_check. */
+typedef struct moert_capture moert_capture;
+
+/* Capture the call that moert_graph_call would make, with these tensors, without running it. Call the function once before on this context: code is
+ * loaded and the arena grows there, not here. A capture belongs to its context, on whose stream it is replayed. Errors: as moert_graph_call, and
+ * NOT_CAPTURABLE (an op of the function cannot be captured, or the arena is too small), UNSUPPORTED (the host backend). Local. */
+MOERT_API moert_status moert_graph_capture(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments,
+                                           moert_context *context, moert_capture **capture);
+/* Put a replay on the stream. Collective if the function has ops that are. */
+MOERT_API moert_status moert_capture_replay(moert_capture *capture);
+MOERT_API void moert_capture_destroy(moert_capture *capture); /* local; NULL is ignored; no replay may be running */
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,7 @@ enum {
   MOERT_METAINFO_COUNT_FLAGS = 12,              /* u32[ep_size]: epoch at which each rank had sent its counts, or begun an all-reduce */
   MOERT_METAINFO_RECV_TOPK_ROWS = 13,           /* i32[ep_size][R][top_k]: expert ids, then rows of the grouped layout, -1: none here */
   MOERT_METAINFO_RECV_TOPK_WEIGHTS = 14,        /* f32[ep_size][R][top_k] */
-  MOERT_METAINFO_STATE = 15,                    /* what this rank remembers between calls; private */
+  MOERT_METAINFO_STATE = 15,                    /* which ranks live, and whether an exchange failed; private */
   MOERT_METAINFO_FIELDS = 16
 };
 enum {

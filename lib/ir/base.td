@@ -90,6 +90,7 @@ class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = [
   string scalar = "";
   bit fabric = 0;          // it talks to other ranks: never removed, merged or reordered
   bit runtime = 1;         // it has a function moert_<id> in the runtime
+  bit kernel = 1;          // devices have kernels for it; else what the host does serves every target
   bit idempotent = 0;      // once more on its own result, with the same other operands, changes nothing
   let hasVerifier = 1;
   let useCustomPropertiesEncoding = 1;

@@ -122,12 +122,27 @@ static moert_status check_alignment(const moert__subject *subject, const moert_t
                              (int)excess, (int)alignment, moert__dtype_name(tensor->dtype));
 }
 
+static bool is_host_memory(moert_memory memory) { return memory == MOERT_MEMORY_HOST || memory == MOERT_MEMORY_VALUE; }
+
+// The host has one device, whatever its id.
+static moert_status check_device(const moert__subject *subject, moert_device given, moert_memory memory, const moert_comm *comm) {
+  static const moert_device cpu = {MOERT_DEVICE_CPU, 0};
+  moert_device own = comm ? moert_comm_device(comm) : cpu, expected = is_host_memory(memory) ? cpu : own;
+  if (given.type != expected.type)
+    return moert__fail_subject(MOERT_ERROR_INVALID_MEMORY, subject, ": device type %" PRId32 ", must be %" PRId32 " (%s): %s", given.type,
+                               expected.type, expected.type == MOERT_DEVICE_CPU ? "CPU" : "CUDA",
+                               own.type == MOERT_DEVICE_CPU        ? "the host backend reads host memory"
+                               : expected.type == MOERT_DEVICE_CPU ? "it is read by the host"
+                                                                   : "the communicator's ranks run on devices");
+  if (expected.type == MOERT_DEVICE_CPU || given.id == expected.id) return MOERT_OK;
+  return moert__fail_subject(MOERT_ERROR_INVALID_MEMORY, subject, ": device %" PRId32 ", must be %" PRId32 ", which rank %" PRId32 " runs on",
+                             given.id, expected.id, moert_comm_rank(comm));
+}
+
 moert_status moert__check_memory(const moert__subject *subject, const moert_tensor *tensor, moert_memory memory, moert_comm *comm) {
-  if (tensor->device.type != MOERT_DEVICE_CPU)
-    return moert__fail_subject(MOERT_ERROR_INVALID_MEMORY, subject, ": device type %" PRId32 ", must be %d (CPU): the host backend reads host memory",
-                               tensor->device.type, MOERT_DEVICE_CPU);
   int64_t elements = moert__elements(tensor);
-  moert_status status = check_bytes(subject, tensor, elements);
+  moert_status status = check_device(subject, tensor->device, memory, comm);
+  if (!status) status = check_bytes(subject, tensor, elements);
   if (status || elements == 0) return status;
   if (!tensor->data)
     return moert__fail_subject(MOERT_ERROR_NULL_POINTER, subject, ": data is NULL, but the tensor has %" PRId64 " elements", elements);

@@ -2,15 +2,24 @@
 
 #include "runtime.h"
 
+#include "kernels/table.h"
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+// A graph of a device is two: the functions for its target, and the same for the host.
 struct moert_graph {
   void *library;
   const moert_graph_description *description;
+  const moert__backend *backend;                   // that runs its target
+  const moert_graph_description *host_description; // NULL: there is none
+};
+
+struct moert_capture {
+  moert_context *context;
+  void *handle; // the backend's
 };
 
 //===--- load -------------------------------------------------------------------------------------===//
@@ -28,22 +37,83 @@ static void *open_library(const char *path) {
   return library;
 }
 
-static moert_status check_description(const char *path, const moert_graph_description *description) {
-  if (!description) return moert__fail(MOERT_ERROR_NOT_FOUND, "'%s' is not a compiled graph: it has no symbol moert_graph_info", path);
+// A graph for a device is linked with the CUDA backend, which lies beside this library, where the dynamic linker does not look: it finds the one that
+// is loaded already.
+static moert_status open_graph(const char *path, void **library) {
+  if ((*library = open_library(path))) return MOERT_OK;
+  const char *reason = dlerror();
+  if (reason && strstr(reason, MOERT_CUDA_LIBRARY)) {
+    const moert__backend *backend;
+    moert_status status = moert__backend_of_device(MOERT_DEVICE_CUDA, &backend);
+    if (status) return status;
+    if ((*library = open_library(path))) return MOERT_OK;
+    reason = dlerror();
+  }
+  return moert__fail(MOERT_ERROR_LOAD, "'%s' could not be loaded: %s", path, reason ? reason : "no memory");
+}
+
+static moert_status check_description(const char *path, const char *symbol, const moert_graph_description *description) {
+  if (!description) return moert__fail(MOERT_ERROR_NOT_FOUND, "'%s' is not a compiled graph: it has no symbol %s", path, symbol);
   if (description->magic != MOERT_GRAPH_MAGIC)
-    return moert__fail(MOERT_ERROR_NOT_FOUND, "'%s' is not a compiled graph: its moert_graph_info begins with %016" PRIx64 ", must be %016" PRIx64,
-                       path, description->magic, MOERT_GRAPH_MAGIC);
+    return moert__fail(MOERT_ERROR_NOT_FOUND, "'%s' is not a compiled graph: its %s begins with %016" PRIx64 ", must be %016" PRIx64, path, symbol,
+                       description->magic, MOERT_GRAPH_MAGIC);
   if (description->abi_version != MOERT_ABI_VERSION)
     return moert__fail(MOERT_ERROR_ABI_VERSION,
                        "'%s' was compiled for version %" PRId64 " of the run side, this library is version %d; compile it again", path,
                        description->abi_version, MOERT_ABI_VERSION);
   if (description->struct_size != (int64_t)sizeof *description)
-    return moert__fail(MOERT_ERROR_STRUCT_SIZE, "'%s': struct_size of moert_graph_info is %" PRId64 ", must be %zu", path, description->struct_size,
+    return moert__fail(MOERT_ERROR_STRUCT_SIZE, "'%s': struct_size of %s is %" PRId64 ", must be %zu", path, symbol, description->struct_size,
                        sizeof *description);
-  if (!description->target || strcmp(description->target, "host") != 0)
-    return moert__fail(MOERT_ERROR_UNSUPPORTED, "'%s' was compiled for target '%s', this library runs 'host'", path,
-                       description->target ? description->target : "");
   return MOERT_OK;
+}
+
+static bool is_for_host(const moert_graph_description *description) { return description->target && !strcmp(description->target, "host"); }
+
+static moert_status find_backend(const char *path, moert_graph *graph) {
+  const char *target = graph->description->target ? graph->description->target : "";
+  if (is_for_host(graph->description)) {
+    graph->backend = &moert__host_backend;
+    return MOERT_OK;
+  }
+  if (!moeKernelTargetExists(target))
+    return moert__fail(MOERT_ERROR_UNSUPPORTED, "'%s' was compiled for target '%s', which this library does not know", path, target);
+  return moert__backend_of_target(target, &graph->backend);
+}
+
+// Graphs that are loaded twice have their slots in common, so what is there already is not written again.
+static void fill_slot(moert_kernel **slot, moert_kernel *kernel) {
+  if (__atomic_load_n(slot, __ATOMIC_RELAXED) != kernel) __atomic_store_n(slot, kernel, __ATOMIC_RELAXED);
+}
+
+static moert_status fill_slots(const char *path, const moert_graph *graph) {
+  const moert_graph_description *description = graph->description;
+  if (graph->backend == &moert__host_backend || description->num_kernel_keys == 0) return MOERT_OK;
+  if (!description->kernels)
+    return moert__fail(MOERT_ERROR_NOT_FOUND, "'%s' is not a compiled graph: its moert_graph_info has no slots for kernels", path);
+  for (int64_t i = 0; i < description->num_kernel_keys; ++i) {
+    moert_kernel *kernel;
+    moert_status status = moert_kernel_find(description->kernel_keys[i], &kernel);
+    if (status) return moert__fail(status, "'%s': %s", path, moert_last_error());
+    fill_slot(&description->kernels[i], kernel);
+  }
+  return MOERT_OK;
+}
+
+static moert_status check_host_description(const char *path, const moert_graph_description *description) {
+  if (!description) return MOERT_OK;
+  moert_status status = check_description(path, "moert_graph_info_host", description);
+  if (status || is_for_host(description)) return status;
+  return moert__fail(MOERT_ERROR_NOT_FOUND, "'%s' is not a compiled graph: the target of its moert_graph_info_host is '%s', must be 'host'", path,
+                     description->target ? description->target : "");
+}
+
+static moert_status read_library(const char *path, moert_graph *graph) {
+  graph->description = dlsym(graph->library, "moert_graph_info");
+  graph->host_description = dlsym(graph->library, "moert_graph_info_host");
+  moert_status status = check_description(path, "moert_graph_info", graph->description);
+  if (!status) status = check_host_description(path, graph->host_description);
+  if (!status) status = find_backend(path, graph);
+  return status ? status : fill_slots(path, graph);
 }
 
 moert_status moert_graph_load(const char *path, moert_graph **graph) {
@@ -52,14 +122,12 @@ moert_status moert_graph_load(const char *path, moert_graph **graph) {
   if (access(path, F_OK)) return moert__fail(MOERT_ERROR_NOT_FOUND, "there is no file '%s'", path);
   moert_graph *made = calloc(1, sizeof *made);
   if (!made) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a graph");
-  made->library = open_library(path);
-  if (!made->library) {
-    const char *reason = dlerror();
+  moert_status status = open_graph(path, &made->library);
+  if (status) {
     free(made);
-    return moert__fail(MOERT_ERROR_LOAD, "'%s' could not be loaded: %s", path, reason ? reason : "no memory");
+    return status;
   }
-  made->description = dlsym(made->library, "moert_graph_info");
-  moert_status status = check_description(path, made->description);
+  status = read_library(path, made);
   if (status) {
     moert_graph_unload(made);
     return status;
@@ -77,6 +145,15 @@ void moert_graph_unload(moert_graph *graph) {
 const moert_graph_description *moert_graph_describe(const moert_graph *graph) { return graph ? graph->description : NULL; }
 
 //===--- find -------------------------------------------------------------------------------------===//
+
+// The half of the graph that the context's backend runs.
+static moert_status find_description(const moert_graph *graph, const moert_context *context, const moert_graph_description **description) {
+  const moert__backend *backend = moert__context_backend(context);
+  *description = backend == graph->backend ? graph->description : backend == &moert__host_backend ? graph->host_description : NULL;
+  if (*description) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_UNSUPPORTED, "the graph was compiled for target '%s', the context's backend runs '%s': compile it for that",
+                     graph->description->target, backend->target);
+}
 
 static moert_status find_function(const moert_graph_description *description, const char *name, const moert_function_info **function) {
   for (int64_t i = 0; i < description->num_functions; ++i) {
@@ -231,27 +308,110 @@ static moert_status prepare_call(const moert_function_info *function, const moer
   return status;
 }
 
-static moert_status call_function(const moert_function_info *function, void *const *pointers, moert_context *context) {
+// The call itself, on the context's device; when it returns the arena is as it was before.
+static moert_status enter_function(const moert_function_info *function, void *const *pointers, moert_context *context) {
   moert__arena_mark mark = moert__arena_mark_get(context);
+  moert__visit visit = moert__enter_device(context, function->name);
+  moert_context *outer = moert__enter_context(context);
   moert_status status = function->entry(pointers, context);
+  moert_status launched = moert__context_take_launch_status(context);
+  moert__enter_context(outer);
+  moert__leave_device(visit);
   moert__arena_rewind(context, mark);
+  return status ? status : launched;
+}
+
+// A call that fails ends the capture, and its error stands.
+static moert_status record_function(const moert_function_info *function, void *const *pointers, moert_context *context, void **handle) {
+  const moert__backend *backend = moert__context_backend(context);
+  int32_t device = moert__context_device(context);
+  void *stream = moert_context_stream(context);
+  moert_status status = backend->begin_capture(device, stream);
+  if (status) return status;
+  status = enter_function(function, pointers, context);
+  moert__text error = {0};
+  moert__append(&error, "%s", moert_last_error());
+  moert_status ended = backend->end_capture(device, stream, !status, handle);
+  return status ? moert__fail(status, "%s", error.data) : ended;
+}
+
+// Checks the arguments, in texts that begin with the function's name; then makes the call, or records it if there is a place for its handle.
+static moert_status call_function(const moert_function_info *function, const moert_tensor *arguments, int64_t num_arguments, moert_context *context,
+                                  void **handle) {
+  frame made = {0};
+  const char *outer = moert__enter_op(function->name);
+  moert_status status = prepare_call(function, arguments, num_arguments, moert_context_comm(context), &made);
+  moert__enter_op(outer);
+  if (!status && handle) status = record_function(function, made.pointers, context, handle);
+  if (!status && !handle) status = enter_function(function, made.pointers, context);
+  free(made.extents);
   return status;
+}
+
+static moert_status find_in_graph(const moert_graph *graph, const char *name, const moert_context *context, const moert_function_info **function) {
+  if (!graph) return moert__fail(MOERT_ERROR_NULL_POINTER, "graph is NULL");
+  if (!name) return moert__fail(MOERT_ERROR_NULL_POINTER, "function is NULL");
+  if (!context) return moert__fail(MOERT_ERROR_NULL_POINTER, "context is NULL");
+  const moert_graph_description *description;
+  moert_status status = find_description(graph, context, &description);
+  return status ? status : find_function(description, name, function);
 }
 
 moert_status moert_graph_call(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments,
                               moert_context *context) {
-  if (!graph) return moert__fail(MOERT_ERROR_NULL_POINTER, "graph is NULL");
-  if (!function) return moert__fail(MOERT_ERROR_NULL_POINTER, "function is NULL");
-  if (!context) return moert__fail(MOERT_ERROR_NULL_POINTER, "context is NULL");
   const moert_function_info *found;
-  moert_status status = find_function(graph->description, function, &found);
+  moert_status status = find_in_graph(graph, function, context, &found);
   if (status) return status;
-  frame made = {0};
-  const char *outer = moert__enter_op(found->name); // texts of the checks begin with the function's name
-  status = prepare_call(found, arguments, num_arguments, moert_context_comm(context), &made);
-  moert__enter_op(outer);
-  if (!status) status = call_function(found, made.pointers, context);
-  free(made.extents);
+  status = moert__context_take_fault(context);
+  if (!status) status = call_function(found, arguments, num_arguments, context, NULL);
+  if (!status) status = moert__context_take_fault(context);
   moert__context_note(context, status);
   return status;
+}
+
+//===--- capture ----------------------------------------------------------------------------------===//
+
+static moert_status check_capturable(const moert_function_info *function, const moert_context *context) {
+  if (moert__context_backend(context)->device_type == MOERT_DEVICE_CPU)
+    return moert__fail(MOERT_ERROR_UNSUPPORTED, "the host backend captures no calls: use moert_graph_call");
+  if (function->capturable) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_NOT_CAPTURABLE,
+                     "function '%s' has ops that a CUDA graph cannot record (moe.initialize, ep.init): move them to a function of their own",
+                     function->name);
+}
+
+moert_status moert_graph_capture(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments,
+                                 moert_context *context, moert_capture **capture) {
+  if (!capture) return moert__fail(MOERT_ERROR_NULL_POINTER, "capture is NULL");
+  const moert_function_info *found;
+  moert_status status = find_in_graph(graph, function, context, &found);
+  if (!status) status = check_capturable(found, context);
+  if (status) return status;
+  moert_capture *made = calloc(1, sizeof *made);
+  if (!made) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a capture");
+  made->context = context;
+  status = moert__context_take_fault(context);
+  if (!status) status = call_function(found, arguments, num_arguments, context, &made->handle);
+  moert__context_note(context, status);
+  if (status)
+    free(made);
+  else
+    *capture = made;
+  return status;
+}
+
+moert_status moert_capture_replay(moert_capture *capture) {
+  if (!capture) return moert__fail(MOERT_ERROR_NULL_POINTER, "capture is NULL");
+  moert_context *context = capture->context;
+  moert_status status = moert__context_take_fault(context);
+  if (!status)
+    status = moert__context_backend(context)->replay_capture(moert__context_device(context), moert_context_stream(context), capture->handle);
+  moert__context_note(context, status);
+  return status;
+}
+
+void moert_capture_destroy(moert_capture *capture) {
+  if (!capture) return;
+  moert__context_backend(capture->context)->destroy_capture(moert__context_device(capture->context), capture->handle);
+  free(capture);
 }

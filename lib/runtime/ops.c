@@ -90,22 +90,31 @@ static moert_status check_communicator(const moert_comm *comm) {
   return moert__fail(status, "the communicator stands in error since an earlier call: %s (%s)", moert_status_name(status), moert_status_text(status));
 }
 
-static moert_status check_call(const moert__op *op, const void *params, const void *args, const moert_kernel *kernel, moert_context *context) {
+static moert_status check_call(const moert__op *op, const void *params, const void *args, const moert_context *context) {
   moert_comm *comm = moert_context_comm(context);
   moert_status status = op->fabric ? check_communicator(comm) : MOERT_OK;
-  if (status) return status;
-  if (kernel) return moert__fail(MOERT_ERROR_UNSUPPORTED, "kernel is set, must be NULL: the host backend has no kernels to choose from");
-  if ((status = check_struct("params", params, op->params_size))) return status;
-  if ((status = check_struct("args", args, op->args_size))) return status;
-  for (int i = 0; i < op->num_parameters; ++i)
-    if ((status = check_parameter(&op->parameters[i], params))) return status;
-  return check_operands(op, args, comm);
+  if (!status) status = check_struct("params", params, op->params_size);
+  if (!status) status = check_struct("args", args, op->args_size);
+  for (int i = 0; !status && i < op->num_parameters; ++i) status = check_parameter(&op->parameters[i], params);
+  return status ? status : check_operands(op, args, comm);
 }
 
-static moert_status run(const moert__op *op, const void *params, const void *args, moert_kernel *kernel, moert_context *context) {
+static moert_status call_backend(const moert__op *op, const void *params, const void *args, int32_t instance, moert_context *context) {
+  moert__backend_function *own = moert__context_backend(context)->functions[op->index], *function = own ? own : op->host;
+  moert__visit visit = moert__enter_device(context, op->name);
+  moert_status status = function(params, args, instance, context);
+  moert__leave_device(visit);
+  return status;
+}
+
+static moert_status run(const moert__op *op, const void *params, const void *args, const moert_kernel *kernel, moert_context *context) {
   if (!context) return moert__fail(MOERT_ERROR_NULL_POINTER, "context is NULL");
-  moert_status status = check_call(op, params, args, kernel, context);
-  if (!status) status = op->host(params, args, context);
+  int32_t instance = MOERT__CHOOSE;
+  moert_status status = moert__context_take_fault(context);
+  if (!status) status = moert__context_launch_status(context); // what the op would read is missing
+  if (!status) status = moert__kernel_instance(kernel, op->index, context, &instance);
+  if (!status) status = check_call(op, params, args, context);
+  if (!status) status = call_backend(op, params, args, instance, context);
   moert__context_note(context, status);
   return status;
 }
@@ -115,4 +124,11 @@ moert_status moert__run(const moert__op *op, const void *params, const void *arg
   moert_status status = run(op, params, args, kernel, context);
   moert__enter_op(outer);
   return status;
+}
+
+const moert__op *moert__op_of(int index) { return index >= 0 && index < MOERT__NUM_OPS ? moert__ops[index] : NULL; }
+
+const char *moert__op_name(int index) {
+  const moert__op *op = moert__op_of(index);
+  return op ? op->name : "?";
 }

@@ -2,13 +2,15 @@
 //
 // status.c   texts of several parts, the current op
 // comm.c     the default deadline
+// context.c  calls on a context's device
+// kernel.c   what handles stand for
 // check.c    checks of one tensor, for operands of ops and arguments of graphs alike
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_RUNTIME_H
 #define MOERT_RUNTIME_H
 
-#include "internal.h"
+#include "backend.h"
 
 //===--- status.c ---------------------------------------------------------------------------------===//
 
@@ -28,6 +30,31 @@ void moert__append(moert__text *text, const char *format, ...) __attribute__((fo
 // Environment MOERT_TIMEOUT_MS, else 30000.
 moert_status moert__default_timeout_ms(int64_t *timeout_ms);
 
+//===--- context.c --------------------------------------------------------------------------------===//
+
+// The thread is on the context's device, and in a range of profilers that is called `range`, until it leaves.
+typedef struct moert__visit {
+  const moert__backend *backend;
+  int32_t previous;
+} moert__visit;
+moert__visit moert__enter_device(const moert_context *context, const char *range);
+void moert__leave_device(moert__visit visit);
+
+// Sets what moert__current_context returns, and returns what that was.
+moert_context *moert__enter_context(moert_context *context);
+
+// moert__context_launch_status, and forgets it.
+moert_status moert__context_take_launch_status(moert_context *context);
+
+// What a kernel of an earlier call reported, once: its status with its text. A fault of an exchange becomes the communicator's first error.
+moert_status moert__context_take_fault(moert_context *context);
+
+//===--- kernel.c ---------------------------------------------------------------------------------===//
+
+// What a launcher of the op is told for `kernel`, which may be NULL. Errors: INVALID_ARGUMENT (no handle, or one of another op), UNSUPPORTED (the
+// context's backend has no kernels to choose from).
+moert_status moert__kernel_instance(const moert_kernel *kernel, int op, const moert_context *context, int32_t *instance);
+
 //===--- check.c ----------------------------------------------------------------------------------===//
 
 // What a tensor is called in error texts: "operand 'payloads[1]'".
@@ -44,7 +71,8 @@ moert_status moert__check_shape(const moert__subject *subject, const moert_tenso
 // Element type: one of the set, or any of whole bytes if the set is empty.
 moert_status moert__check_dtype_set(const moert__subject *subject, const moert_tensor *tensor, int dtypes);
 moert_status moert__check_dtype(const moert__subject *subject, const moert_tensor *tensor, moert_dtype dtype);
-// Data, device, alignment, contiguity, and that symmetric memory is the communicator's. After the two above; element types of whole bytes.
+// Data, device, alignment, contiguity, and that symmetric memory is the communicator's. After the two above; element types of whole bytes. `comm` may
+// be NULL for host memory.
 moert_status moert__check_memory(const moert__subject *subject, const moert_tensor *tensor, moert_memory memory, moert_comm *comm);
 
 // The bytes of a checked tensor, to find overlaps.

@@ -79,6 +79,7 @@ def Ep_InitOp : Moe_Op<Ep_Dialect, "init", "ep_init"> {
                                               "\"BF16\"">:$dispatch_fmt_str));
   let results = (outs);
   let fabric = 1;
+  let kernel = 0;
   let assemblyFormat = [{
     `counters` `(` $atomic_counters_0 `,` $atomic_counters_1 `:` type($atomic_counters_0) `,` type($atomic_counters_1) `)`
     `dev_ptrs` `(` $dev_ptrs `:` type($dev_ptrs) `)` `my_rank` `(` $my_rank `:` type($my_rank) `)` `context` `(` $device_context `)` attr-dict

@@ -136,6 +136,7 @@ def Moe_WorkspaceSizeOp : Moe_Op<Moe_Dialect, "workspace_size", "moe_workspace_s
   let arguments = !con((ins Moe_Context:$device_context), Moe_WorkspaceParameters);
   let results = (outs Index:$size);
   let scalar = "size";
+  let kernel = 0;
   let assemblyFormat = "`context` `(` $device_context `)` attr-dict";
   let extraClassDefinition = "MOE_DEFINE_OP($cppClass, moe_workspace_size)";
 }
@@ -158,6 +159,7 @@ def Moe_InitializeOp : Moe_Op<Moe_Dialect, "initialize", "moe_initialize"> {
   let arguments = !con((ins Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Context:$device_context), Moe_WorkspaceParameters);
   let results = (outs);
   let fabric = 1;
+  let kernel = 0;
   let assemblyFormat = "`workspace` `(` $workspace `:` type($workspace) `)` `metainfo` `(` $metainfo `:` type($metainfo) `)` `context` `(` $device_context `)` attr-dict";
   let extraClassDefinition = "MOE_DEFINE_OP($cppClass, moe_initialize)";
 }
@@ -180,6 +182,7 @@ def Moe_WorkspaceViewOp : Moe_Op<Moe_Dialect, "workspace_view", "moe_workspace_v
   let arguments = (ins Moe_WorkspaceMemory:$workspace, Moe_Count:$offset, Variadic<Index>:$sizes, Moe_Context:$device_context);
   let results = (outs AnyMemRef:$view);
   let scalar = "view";
+  let kernel = 0;
   let assemblyFormat = "$workspace `[` $offset `:` type($offset) `]` `sizes` `(` $sizes `)` `context` `(` $device_context `)` attr-dict `:` type($workspace) `to` type($view)";
   let extraClassDefinition = "MOE_DEFINE_VIEW_OP($cppClass, moe_workspace_view)";
 }
@@ -405,6 +408,7 @@ def Moe_AllocateOp : Moe_Op<Moe_Dialect, "allocate", "moe_allocate"> {
   let results = (outs AnyMemRef:$buffer);
   let scalar = "buffer";
   let runtime = 0;
+  let kernel = 0;
   let assemblyFormat = "`(` $sizes `)` `context` `(` $device_context `)` attr-dict `:` type($buffer)";
   let extraClassDefinition = "MOE_DEFINE_ALLOCATE_OP($cppClass, moe_allocate)";
 }
