@@ -2,7 +2,7 @@
 #ifndef MOERT_REFERENCE_CHECKS_H
 #define MOERT_REFERENCE_CHECKS_H
 
-#include "lib/runtime/internal.h"
+#include "lib/runtime/shared.h"
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>

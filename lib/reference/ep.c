@@ -1,6 +1,7 @@
-//===- ep.c - what the host implementations of the dialect `ep` share -------------------------------===//
+//===- ep.c - what the ops of the dialect `ep` share, on all backends -------------------------------===//
 
 #include "lib/reference/ep.h"
+#include "lib/reference/checks.h"
 
 //===--- checks -----------------------------------------------------------------------------------===//
 

@@ -1,9 +1,17 @@
-//===- ep.h - what the host implementations of the dialect `ep` share -------------------------------===//
+//===- ep.h - what the ops of the dialect `ep` share, on all backends -------------------------------===//
+//
+// The checks read the pointer tables, which are host memory, and nothing of what a device has: counters and ids are looked at by the backends.
+//
+//===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_REFERENCE_EP_H
 #define MOERT_REFERENCE_EP_H
 
-#include "lib/reference/checks.h"
+#include "lib/runtime/shared.h"
 #include <moert/ep.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 // A call of one layer in the mode skip_a2a, as dispatch and combine have it among their parameters.
 typedef struct moert__ep_layer {
@@ -50,5 +58,9 @@ typedef struct moert__ep_counters {
   int32_t *round;    // [3]
 } moert__ep_counters;
 moert__ep_counters moert__ep_counters_of(const moert_tensor *counters, int64_t n_experts);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

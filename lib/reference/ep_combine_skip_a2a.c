@@ -4,20 +4,13 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
-#include "lib/reference/ep.h"
-#include "lib/reference/numerics.h"
+#include "lib/reference/ep_combine_skip_a2a.h"
+#include "lib/reference/checks.h"
 #include <string.h>
 
 enum { BLOCK = 256 }; // elements of a row that are added up at a time
 
-typedef struct combine_call {
-  const moert_ep_combine_skip_a2a_args *args;
-  moert__ep_layer layer;
-  moert__ep_slice shared;
-  moert__ep_counters counters;
-  moert__format format, weight_format;
-  int32_t *row_of; // [tokens][top_k]; -1: none
-} combine_call;
+typedef moert__ep_combine_call combine_call;
 
 //===--- checks -----------------------------------------------------------------------------------===//
 
@@ -65,57 +58,59 @@ static moert_status check_round(const combine_call *call) {
   return MOERT_OK;
 }
 
-// That each expert's rows are among those of input_tokens, behind those of the shared expert.
+// That the experts' rows follow one another behind those of the shared expert, as the dispatch placed them, and are rows of input_tokens.
 static moert_status check_segments(const combine_call *call) {
-  int64_t rows = call->args->input_tokens->shape[0];
+  int64_t rows = call->args->input_tokens->shape[0], placed = call->shared.count;
   for (int64_t expert = 0; expert < call->layer.n_experts; ++expert) {
     int64_t end = (int64_t)call->counters.segments[2 * expert] - MOERT_EP_FLAG, count = call->counters.segments[2 * expert + 1];
-    if (count < 0 || end - count < call->shared.count)
+    if (count < 0 || end - count != placed)
       return moert__fail(MOERT_ERROR_INVALID_STATE,
                          "operand 'atomic_counters' was changed since the dispatch: expert %" PRId64 " has %" PRId64 " rows up to row %" PRId64,
                          expert, count, end);
-    if (end > rows)
-      return moert__fail(MOERT_ERROR_INVALID_SHAPE,
-                         "operand 'input_tokens' has %" PRId64 " rows, must have at least %" PRId64 ", which the dispatch placed", rows, end);
+    placed = end;
   }
-  return MOERT_OK;
+  if (placed <= rows) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_SHAPE,
+                     "operand 'input_tokens' has %" PRId64 " rows, must have at least %" PRId64 ", which the dispatch placed", rows, placed);
 }
 
-static moert_status check(combine_call *call, const moert_ep_combine_skip_a2a_params *params, moert_context *context) {
+moert_status moert__ep_combine_check(const moert_ep_combine_skip_a2a_params *params, const moert_ep_combine_skip_a2a_args *args,
+                                     moert_context *context, moert__ep_combine_call *call) {
+  const moert__ep_layer layer = MOERT__EP_LAYER(params, args->topk_ids->shape[0], context);
   if (!params->skip_a2a) return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'skip_a2a' is 0, must be 1: an all-to-all needs ep.combine"); // C1
   if (params->has_epilogue_fusion)
     return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'has_epilogue_fusion' is 1, must be 0: apply the epilogue with moe-expand-epilogues");
-  moert_status status = moert__ep_check_layer(&call->layer, context); // C2, C8
+  *call = (moert__ep_combine_call){.args = args, .layer = layer};
+  moert_status status = moert__ep_check_layer(&layer, context); // C2, C8
   if (!status) status = check_shapes(call);
   if (!status) status = check_tables(call, context); // C7
   if (status) return status;
-  call->shared = moert__ep_shared_slice(&call->layer);
-  call->counters = moert__ep_counters_of(call->args->atomic_counters, call->layer.n_experts);
-  status = check_round(call);
-  return status ? status : check_segments(call);
+  call->shared = moert__ep_shared_slice(&layer);
+  call->counters = moert__ep_counters_of(args->atomic_counters, layer.n_experts);
+  call->format = moert__format_of(args->output_tokens->dtype.code, args->output_tokens->dtype.bits);
+  call->weight_format = moert__format_of(args->router_weights->dtype.code, args->router_weights->dtype.bits);
+  return MOERT_OK;
 }
 
 //===--- rows -------------------------------------------------------------------------------------===//
 
-static void ascribe_row(const combine_call *call, int64_t row) {
+static void ascribe_row(const combine_call *call, int32_t *row_of, int64_t row) {
   const int32_t *source = (const int32_t *)moert__data(call->args->src_info) + 2 * row;
   bool inside = source[0] >= 0 && source[0] < call->layer.tokens && source[1] >= 0 && source[1] < call->layer.top_k;
-  if (inside) call->row_of[source[0] * call->layer.top_k + source[1]] = (int32_t)row;
+  if (inside) row_of[source[0] * call->layer.top_k + source[1]] = (int32_t)row;
 }
 
-// Every pair of this rank must have its row.
-static moert_status find_rows(const combine_call *call) {
+// Every pair of this rank must have its row; -1 are the others.
+static moert_status find_rows(const combine_call *call, int32_t *row_of) {
   const int32_t *ids = moert__data(call->args->topk_ids);
   int64_t pairs = call->layer.tokens * call->layer.top_k;
-  for (int64_t pair = 0; pair < pairs; ++pair) call->row_of[pair] = -1;
-  for (int64_t expert = 0; expert < call->layer.n_experts; ++expert) {
-    int64_t end = call->counters.segments[2 * expert] - MOERT_EP_FLAG;
-    for (int64_t row = end - call->counters.segments[2 * expert + 1]; row < end; ++row) ascribe_row(call, row);
-  }
+  int64_t end = (int64_t)call->counters.segments[2 * (call->layer.n_experts - 1)] - MOERT_EP_FLAG;
+  for (int64_t pair = 0; pair < pairs; ++pair) row_of[pair] = -1;
+  for (int64_t row = call->shared.count; row < end; ++row) ascribe_row(call, row_of, row);
   for (int64_t pair = 0; pair < pairs; ++pair) {
     if (moert__ep_local_expert(&call->layer, ids[pair]) < 0)
-      call->row_of[pair] = -1;
-    else if (call->row_of[pair] < 0)
+      row_of[pair] = -1;
+    else if (row_of[pair] < 0)
       return moert__fail(MOERT_ERROR_DATA,
                          "operand 'src_info' has no row for token %" PRId64 ", slot %" PRId64 ", whose expert %" PRId32 " is one of rank %" PRId32
                          ": pass 'src_info' and 'topk_ids' of the dispatch",
@@ -126,13 +121,13 @@ static moert_status find_rows(const combine_call *call) {
 
 //===--- sums -------------------------------------------------------------------------------------===//
 
-static void add_routed(const combine_call *call, int64_t token, int64_t column, int64_t width, float *sums) {
+static void add_routed(const combine_call *call, const int32_t *row_of, int64_t token, int64_t column, int64_t width, float *sums) {
   const void *rows = moert__data(call->args->input_tokens), *weights = moert__data(call->args->router_weights);
   for (int64_t i = 0; i < width; ++i) sums[i] = 0.0f;
   for (int64_t pair = token * call->layer.top_k; pair < (token + 1) * call->layer.top_k; ++pair) {
-    if (call->row_of[pair] < 0) continue;
+    if (row_of[pair] < 0) continue;
     float weight = moert__load(call->weight_format, weights, pair);
-    int64_t first = call->row_of[pair] * call->layer.hidden_size + column;
+    int64_t first = row_of[pair] * call->layer.hidden_size + column;
     for (int64_t i = 0; i < width; ++i) sums[i] = fmaf(weight, moert__load(call->format, rows, first + i), sums[i]);
   }
 }
@@ -150,12 +145,12 @@ static void store(const combine_call *call, int64_t token, int64_t column, int64
   }
 }
 
-static void combine(const combine_call *call) {
+static void combine(const combine_call *call, const int32_t *row_of) {
   float sums[BLOCK];
   for (int64_t token = 0; token < call->layer.tokens; ++token)
     for (int64_t column = 0; column < call->layer.hidden_size; column += BLOCK) {
       int64_t left = call->layer.hidden_size - column, width = left < BLOCK ? left : BLOCK;
-      add_routed(call, token, column, width, sums);
+      add_routed(call, row_of, token, column, width, sums);
       store(call, token, column, width, sums);
     }
 }
@@ -168,19 +163,17 @@ static void clear_counters(const combine_call *call) {
 
 moert_status moert__host_ep_combine_skip_a2a(const moert_ep_combine_skip_a2a_params *params, const moert_ep_combine_skip_a2a_args *args,
                                              moert_context *context) {
-  combine_call call = {.args = args, .layer = MOERT__EP_LAYER(params, args->topk_ids->shape[0], context)};
-  call.format = moert__format_of(args->output_tokens->dtype.code, args->output_tokens->dtype.bits);
-  call.weight_format = moert__format_of(args->router_weights->dtype.code, args->router_weights->dtype.bits);
-  moert_status status = check(&call, params, context);
+  combine_call call;
+  moert_status status = moert__ep_combine_check(params, args, context, &call);
+  if (!status) status = check_round(&call);
+  if (!status) status = check_segments(&call);
   if (status) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
   void *row_of;
-  status = moert_context_allocate(context, call.layer.tokens * call.layer.top_k * (int64_t)sizeof *call.row_of, &row_of);
-  if (status) return status;
-  call.row_of = row_of;
-  status = find_rows(&call);
+  status = moert_context_allocate(context, call.layer.tokens * call.layer.top_k * (int64_t)sizeof(int32_t), &row_of);
+  if (!status) status = find_rows(&call, row_of);
   if (!status) {
-    combine(&call);
+    combine(&call, row_of);
     clear_counters(&call);
   }
   moert__arena_rewind(context, mark);

@@ -4,15 +4,11 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
-#include "lib/reference/ep.h"
+#include "lib/reference/ep_dispatch.h"
+#include "lib/reference/checks.h"
 #include <string.h>
 
-typedef struct dispatch_call {
-  const moert_ep_dispatch_args *args;
-  moert__ep_layer layer;
-  moert__ep_slice shared;
-  moert__ep_counters counters;
-} dispatch_call;
+typedef moert__ep_dispatch_call dispatch_call;
 
 //===--- checks -----------------------------------------------------------------------------------===//
 
@@ -42,6 +38,22 @@ static moert_status check_tables(const dispatch_call *call, moert_context *conte
   return moert__ep_check_tables(&call->layer, tables, buffers.bytes[MOERT_EP_DISPATCH], context);
 }
 
+moert_status moert__ep_dispatch_check(const moert_ep_dispatch_params *params, const moert_ep_dispatch_args *args, moert_context *context,
+                                      moert__ep_dispatch_call *call) {
+  const moert__ep_layer layer = MOERT__EP_LAYER(params, args->topk_ids->shape[0], context);
+  if (!params->skip_a2a) return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'skip_a2a' is 0, must be 1: the all-to-all is unsupported"); // C1
+  *call = (moert__ep_dispatch_call){.args = args, .layer = layer};
+  moert_status status = moert__ep_check_layer(&layer, context); // C2, C9
+  if (!status) status = check_shapes(call);
+  if (!status) status = check_tables(call, context); // C8
+  if (status) return status;
+  int64_t room = args->output_tokens->shape[0], most = INT32_MAX - MOERT_EP_FLAG;
+  call->shared = moert__ep_shared_slice(&layer);
+  call->counters = moert__ep_counters_of(args->atomic_counters, layer.n_experts);
+  call->room = room < most ? room : most;
+  return MOERT_OK;
+}
+
 static int64_t count_rows(const dispatch_call *call) {
   const int32_t *ids = moert__data(call->args->topk_ids);
   int64_t rows = call->shared.count;
@@ -49,27 +61,16 @@ static int64_t count_rows(const dispatch_call *call) {
   return rows;
 }
 
-static moert_status check_room(const dispatch_call *call) {
-  int64_t rows = count_rows(call), room = call->args->output_tokens->shape[0], most = INT32_MAX - MOERT_EP_FLAG;
-  if (rows <= room && rows <= most) return MOERT_OK;
+static moert_status check_counters(const dispatch_call *call) {
+  if (call->counters.round[0])
+    return moert__fail(MOERT_ERROR_INVALID_STATE, "the dispatch before on these counters waits for its combine: call ep.combine.skip_a2a first");
+  int64_t rows = count_rows(call);
+  if (rows <= call->room) return MOERT_OK;
   return moert__fail(MOERT_ERROR_CAPACITY,
                      "%" PRId64 " rows are for the experts of rank %" PRId32 ", operand 'output_tokens' has room for %" PRId64
                      "; max_token_per_rank * min(n_experts, top_k) rows, with a fused shared expert max_token_per_rank more, are enough if no token "
                      "lists an expert twice",
-                     rows, call->layer.rank, room < most ? room : most);
-}
-
-static moert_status check(dispatch_call *call, int64_t skip_a2a, moert_context *context) {
-  if (!skip_a2a) return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'skip_a2a' is 0, must be 1: the all-to-all is unsupported"); // C1
-  moert_status status = moert__ep_check_layer(&call->layer, context);                                                                // C2, C9
-  if (!status) status = check_shapes(call);
-  if (!status) status = check_tables(call, context); // C8
-  if (status) return status;
-  call->shared = moert__ep_shared_slice(&call->layer);
-  call->counters = moert__ep_counters_of(call->args->atomic_counters, call->layer.n_experts);
-  if (call->counters.round[0])
-    return moert__fail(MOERT_ERROR_INVALID_STATE, "the dispatch before on these counters waits for its combine: call ep.combine.skip_a2a first");
-  return check_room(call);
+                     rows, call->layer.rank, call->room);
 }
 
 //===--- groups -----------------------------------------------------------------------------------===//
@@ -120,8 +121,9 @@ static void leave_counters(const dispatch_call *call, const int32_t *first) {
 }
 
 moert_status moert__host_ep_dispatch(const moert_ep_dispatch_params *params, const moert_ep_dispatch_args *args, moert_context *context) {
-  dispatch_call call = {.args = args, .layer = MOERT__EP_LAYER(params, args->topk_ids->shape[0], context)};
-  moert_status status = check(&call, params->skip_a2a, context);
+  dispatch_call call;
+  moert_status status = moert__ep_dispatch_check(params, args, context, &call);
+  if (!status) status = check_counters(&call);
   if (status) return status;
   int32_t *row_offsets = moert__data(args->row_offsets), *expert_ids = moert__data(args->expert_ids);
   int64_t shared = call.layer.fused_shared_expert, groups = call.layer.n_experts + shared;

@@ -1,11 +1,11 @@
-//===- ep_init.c - ep.init on the host ----------------------------------------------------------------===//
+//===- ep_init.c - ep.init ----------------------------------------------------------------------------===//
 //
-// All buffers of a rank are one allocation of symmetric memory, so that all ranks have all of them or none.
+// Serves every backend. All buffers of a rank are one allocation of symmetric memory, so that all ranks have all of them or none.
 //
 //===----------------------------------------------------------------------------------------------===//
 
+#include "lib/reference/checks.h"
 #include "lib/reference/ep.h"
-#include <string.h>
 
 enum { ALIGNMENT = 256 };
 
@@ -42,17 +42,24 @@ static placement place(const moert_ep_buffers *buffers) {
   return placed;
 }
 
-static void clear_counts(const placement *placed, int64_t n_experts, char *memory) {
-  for (int group = 0; group < MOERT_EP_GROUPS; ++group) {
-    uint64_t *counts = (uint64_t *)(memory + placed->offset[group][MOERT_EP_RECV_COUNT]);
-    for (int64_t expert = 0; expert < n_experts; ++expert) counts[expert] = MOERT_EP_NO_COUNT;
+// Has been done on return.
+static moert_status clear_counts(const placement *placed, int64_t n_experts, char *memory, moert_context *context) {
+  uint64_t first;
+  moert_status status = MOERT_OK;
+  for (int group = 0; !status && group < MOERT_EP_GROUPS; ++group) {
+    char *counts = memory + placed->offset[group][MOERT_EP_RECV_COUNT];
+    status = moert__context_fill(context, counts, (unsigned char)MOERT_EP_NO_COUNT, (size_t)n_experts * sizeof first); // all its bytes are equal
+    if (!status) status = moert__context_copy(context, &first, counts, sizeof first);                                  // which waits for the device
   }
+  return status;
 }
 
-static void write_outputs(const moert_ep_init_args *args, const moert_ep_buffers *buffers, const placement *placed, int32_t rank, char *memory) {
+static moert_status clear_counters(const moert_tensor *counters, moert_context *context) {
+  return moert__context_fill(context, moert__data(counters), 0, (size_t)moert__row_bytes(counters, 0));
+}
+
+static void write_pointers(const moert_ep_init_args *args, const moert_ep_buffers *buffers, const placement *placed, int32_t rank, char *memory) {
   uint64_t *pointers = moert__data(args->dev_ptrs);
-  memset(moert__data(args->atomic_counters_0), 0, (size_t)moert__row_bytes(args->atomic_counters_0, 0));
-  memset(moert__data(args->atomic_counters_1), 0, (size_t)moert__row_bytes(args->atomic_counters_1, 0));
   for (int group = 0; group < MOERT_EP_GROUPS; ++group)
     for (int buffer = 0; buffer < MOERT_EP_BUFFERS; ++buffer)
       pointers[group * MOERT_EP_BUFFERS + buffer] = buffers->bytes[group][buffer] ? (uintptr_t)(memory + placed->offset[group][buffer]) : 0;
@@ -67,13 +74,14 @@ moert_status moert__host_ep_init(const moert_ep_init_params *params, const moert
   int64_t timeout_ms = moert__context_timeout_ms(context);
   void *memory;
   moert_status status = check(params, args);
+  if (!status) status = moert__context_check_not_capturing(context);
   if (!status) status = moert__stop_point(context, "entry");
   if (!status) status = moert_comm_barrier(comm, timeout_ms); // who is missing is missed here, by the deadline of the context
   if (!status) status = moert_symmetric_alloc(comm, (size_t)placed.bytes, &memory);
-  if (status) return status;
-  clear_counts(&placed, params->n_experts, memory);
-  status = moert_comm_barrier(comm, timeout_ms); // from now on peers may write to these buffers
-  if (status) return status;
-  write_outputs(args, &buffers, &placed, moert_comm_rank(comm), memory);
-  return MOERT_OK;
+  if (!status) status = clear_counts(&placed, params->n_experts, memory, context);
+  if (!status) status = moert_comm_barrier(comm, timeout_ms); // from now on peers may write to these buffers
+  if (!status) status = clear_counters(args->atomic_counters_0, context);
+  if (!status) status = clear_counters(args->atomic_counters_1, context);
+  if (!status) write_pointers(args, &buffers, &placed, moert_comm_rank(comm), memory);
+  return status;
 }

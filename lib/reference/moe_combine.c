@@ -5,21 +5,10 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
-#include "lib/reference/numerics.h"
-#include "lib/reference/workspace.h"
+#include "lib/reference/moe_combine.h"
 #include <inttypes.h>
 
 enum { BLOCK = 256 }; // elements of a row that are added up at a time
-
-typedef struct combine_call {
-  const moert_moe_combine_params *params;
-  const moert_moe_combine_args *args;
-  moert_context *context;
-  moert__workspace workspace;
-  bool grouped;
-  int64_t max_tokens, tokens, row_bytes;
-  moert__format payload_format, out_format;
-} combine_call;
 
 //===--- checks -----------------------------------------------------------------------------------===//
 
@@ -29,10 +18,10 @@ static moert_status differs(const char *name, int64_t value, int64_t dispatched)
 
 static const char *layout_name(int64_t layout) { return layout == MOERT_MOE_COMBINE_LAYOUT_EXPERT_GROUPED ? "expert_grouped" : "rank_major"; }
 
-static moert_status check_round(const combine_call *call) {
-  const moert__round *round = &call->workspace.state->round;
+static moert_status check_round(const moert__combine_call *call) {
+  const moert__round *round = &call->workspace.note->round;
   const moert_moe_combine_params *params = call->params;
-  if (!call->workspace.state->dispatched)
+  if (!call->workspace.note->dispatched)
     return moert__fail(MOERT_ERROR_INVALID_STATE, "no dispatch on this workspace waits for its combine: call moe.dispatch first");
   if (call->max_tokens != round->max_tokens) return differs("operand 'runtime_max_tokens_per_rank'", call->max_tokens, round->max_tokens);
   if (params->top_k != round->top_k) return differs("parameter 'top_k'", params->top_k, round->top_k);
@@ -47,9 +36,9 @@ static moert_status check_round(const combine_call *call) {
   return MOERT_OK;
 }
 
-static moert_status check_payload_shape(const combine_call *call) {
+static moert_status check_payload_shape(const moert__combine_call *call) {
   const moert_tensor *payload = call->args->payload;
-  int64_t rows = call->workspace.state->round.rows;
+  int64_t rows = call->workspace.note->round.rows;
   if (call->grouped && payload->shape[0] < rows)
     return moert__fail(MOERT_ERROR_INVALID_SHAPE,
                        "operand 'payload' has %" PRId64 " rows, must have at least %" PRId64 ", which the dispatch received", payload->shape[0],
@@ -60,11 +49,10 @@ static moert_status check_payload_shape(const combine_call *call) {
   return MOERT_OK;
 }
 
-static moert_status check_rows(const combine_call *call) {
+static moert_status check_rows(const moert__combine_call *call) {
   const moert_tensor *payload = call->args->payload;
   int32_t leading = call->grouped ? 1 : 2;
-  int64_t hidden = call->params->hidden_size, element = moert__dtype_bytes(payload->dtype),
-          most = call->workspace.state->info.combine_bytes_per_token;
+  int64_t hidden = call->params->hidden_size, element = moert__dtype_bytes(payload->dtype), most = call->workspace.note->info.combine_bytes_per_token;
   if (call->row_bytes != hidden * element)
     return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'payload' has rows of %" PRId64 " elements, must have %" PRId64 " (hidden_size)",
                        call->row_bytes / element, hidden);
@@ -78,7 +66,7 @@ static moert_status check_rows(const combine_call *call) {
 }
 
 // The combine area is written by this rank and read by all others during the call.
-static moert_status check_place(const combine_call *call) {
+static moert_status check_place(const moert__combine_call *call) {
   const moert__workspace *workspace = &call->workspace;
   const char *data = moert__data(call->args->payload), *area = moert__workspace_region(workspace, workspace->rank, MOERT_METAINFO_COMBINE_DATA);
   int64_t begin = workspace->layout.offsets[MOERT_METAINFO_COMBINE_DATA], end = workspace->layout.bytes;
@@ -97,7 +85,15 @@ static moert_status check_place(const combine_call *call) {
   return MOERT_OK;
 }
 
-static moert_status check(combine_call *call) {
+moert_status moert__combine_check(const moert_moe_combine_params *params, const moert_moe_combine_args *args, moert_context *context,
+                                  moert__combine_call *call) {
+  *call = (moert__combine_call){.params = params, .args = args, .context = context};
+  call->grouped = params->layout == MOERT_MOE_COMBINE_LAYOUT_EXPERT_GROUPED;
+  call->max_tokens = args->runtime_max_tokens_per_rank;
+  call->tokens = args->out->shape[0];
+  call->payload_format = moert__format_of(args->payload->dtype.code, args->payload->dtype.bits);
+  call->out_format = moert__format_of(args->out->dtype.code, args->out->dtype.bits);
+
   moert_status status =
       moert__workspace_open(call->context, "ep_size", call->params->ep_size, call->args->workspace, call->args->metainfo, &call->workspace);
   if (!status) status = check_round(call);
@@ -109,11 +105,7 @@ static moert_status check(combine_call *call) {
   return status;
 }
 
-//===--- this rank's rows -------------------------------------------------------------------------===//
-
-static void *local(const combine_call *call, int field) { return moert__workspace_region(&call->workspace, call->workspace.rank, field); }
-
-static uint32_t hash_of(const combine_call *call) {
+uint32_t moert__combine_hash(const moert__combine_call *call) {
   uint32_t hash = moert__hash(MOERT__HASH_INIT, MOERT__HASH_COMBINE);
   hash = moert__hash(hash, call->max_tokens);
   hash = moert__hash(hash, call->params->top_k);
@@ -122,19 +114,25 @@ static uint32_t hash_of(const combine_call *call) {
   return moert__hash(hash, call->payload_format);
 }
 
-static void stage_rank_major(const combine_call *call) {
+void moert__combine_keep(const moert__combine_call *call) { call->workspace.note->dispatched = 0; }
+
+//===--- this rank's rows -------------------------------------------------------------------------===//
+
+static void *local(const moert__combine_call *call, int field) { return moert__workspace_region(&call->workspace, call->workspace.rank, field); }
+
+static void stage_rank_major(const moert__combine_call *call) {
   if (call->params->payload_in_workspace) return;
-  const int32_t *counts = local(call, MOERT_METAINFO_RECV_COUNTERS);
   const char *payload = moert__data(call->args->payload);
   char *area = local(call, MOERT_METAINFO_COMBINE_DATA);
   for (int32_t source = 0; source < call->workspace.ranks; ++source) {
     int64_t start = source * call->max_tokens * call->row_bytes;
-    if (counts[source]) memcpy(area + start, payload + start, (size_t)(counts[source] * call->row_bytes));
+    size_t bytes = (size_t)(moert__workspace_received(&call->workspace, source) * call->row_bytes);
+    if (bytes) memcpy(area + start, payload + start, bytes);
   }
 }
 
 // One token's rows of this rank's experts into its row of the combine area: weighted, added in slot order, rounded for the wire.
-static void stage_token(const combine_call *call, int64_t received) {
+static void stage_token(const moert__combine_call *call, int64_t received) {
   int64_t top_k = call->params->top_k, hidden = call->params->hidden_size;
   const int32_t *rows = (const int32_t *)local(call, MOERT_METAINFO_RECV_TOPK_ROWS) + received * top_k;
   const float *weights = (const float *)local(call, MOERT_METAINFO_RECV_TOPK_WEIGHTS) + received * top_k;
@@ -148,15 +146,14 @@ static void stage_token(const combine_call *call, int64_t received) {
   }
 }
 
-static void stage_grouped(const combine_call *call) {
-  const int32_t *counts = local(call, MOERT_METAINFO_RECV_COUNTERS);
+static void stage_grouped(const moert__combine_call *call) {
   for (int32_t source = 0; source < call->workspace.ranks; ++source)
-    for (int64_t j = 0; j < counts[source]; ++j) stage_token(call, source * call->max_tokens + j);
+    for (int64_t j = 0; j < moert__workspace_received(&call->workspace, source); ++j) stage_token(call, source * call->max_tokens + j);
 }
 
-static moert_status exchange(combine_call *call) {
+static moert_status exchange(moert__combine_call *call) {
   moert_context *context = call->context;
-  moert_status status = moert__workspace_enter(&call->workspace, context, hash_of(call));
+  moert_status status = moert__workspace_enter(&call->workspace, context, moert__combine_hash(call));
   if (!status) status = moert__stop_point(context, "counts"); // those of the dispatch, which hold for its combine
   if (status) return status;
   if (call->grouped)
@@ -168,18 +165,13 @@ static moert_status exchange(combine_call *call) {
 
 //===--- the sums ---------------------------------------------------------------------------------===//
 
-// The association belongs to the op's contract: a function of top_k alone.
-static bool adds_pairwise(int64_t top_k) {
-  return top_k == 1 || top_k == 2 || top_k == 4 || top_k == 6 || top_k == 8 || top_k == 10 || top_k == 16 || top_k == 22;
-}
-
 static void add_block(float *to, const float *from) {
   for (int i = 0; i < BLOCK; ++i) to[i] += from[i];
 }
 
 // Into terms[0]. Pairwise: neighbours are added until one is left; one without a neighbour moves up as it is.
 static void add_terms(float terms[][BLOCK], int64_t top_k) {
-  if (!adds_pairwise(top_k)) {
+  if (!moert__combine_adds_pairwise(top_k)) {
     for (int64_t k = 1; k < top_k; ++k) add_block(terms[0], terms[k]);
     return;
   }
@@ -188,7 +180,7 @@ static void add_terms(float terms[][BLOCK], int64_t top_k) {
 }
 
 // The rows of a token: NULL in the slots that sent none.
-static void find_rows(const combine_call *call, int64_t token, const char *rows[]) {
+static void find_rows(const moert__combine_call *call, int64_t token, const char *rows[]) {
   int64_t top_k = call->params->top_k;
   const int32_t *targets = (const int32_t *)local(call, MOERT_METAINFO_TOPK_TARGET_RANKS) + token * top_k;
   const int32_t *indices = (const int32_t *)local(call, MOERT_METAINFO_TOPK_SEND_INDICES) + token * top_k;
@@ -200,7 +192,7 @@ static void find_rows(const combine_call *call, int64_t token, const char *rows[
   }
 }
 
-static void add_token(const combine_call *call, int64_t token) {
+static void add_token(const moert__combine_call *call, int64_t token) {
   const char *rows[MOERT_WORKSPACE_MAX_TOP_K];
   float terms[MOERT_WORKSPACE_MAX_TOP_K][BLOCK];
   int64_t top_k = call->params->top_k, hidden = call->params->hidden_size;
@@ -215,18 +207,13 @@ static void add_token(const combine_call *call, int64_t token) {
 }
 
 moert_status moert__host_moe_combine(const moert_moe_combine_params *params, const moert_moe_combine_args *args, moert_context *context) {
-  combine_call call = {.params = params, .args = args, .context = context};
-  call.grouped = params->layout == MOERT_MOE_COMBINE_LAYOUT_EXPERT_GROUPED;
-  call.max_tokens = args->runtime_max_tokens_per_rank;
-  call.tokens = args->out->shape[0];
-  call.payload_format = moert__format_of(args->payload->dtype.code, args->payload->dtype.bits);
-  call.out_format = moert__format_of(args->out->dtype.code, args->out->dtype.bits);
-  moert_status status = check(&call);
+  moert__combine_call call;
+  moert_status status = moert__combine_check(params, args, context, &call);
   if (status) return status;
   status = exchange(&call);
   if (moert__is_peer_error(status)) moert__workspace_poison(&call.workspace, args->out);
   if (status) return status;
   for (int64_t token = 0; token < call.tokens; ++token) add_token(&call, token);
-  call.workspace.state->dispatched = 0;
+  moert__combine_keep(&call);
   return MOERT_OK;
 }

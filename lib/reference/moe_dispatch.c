@@ -5,25 +5,14 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
+#include "lib/reference/moe_dispatch.h"
 #include "lib/reference/checks.h"
-#include "lib/reference/workspace.h"
 #include <stdio.h>
 #include <string.h>
 
-typedef struct dispatch_call {
-  const moert_moe_dispatch_params *params;
-  const moert_moe_dispatch_args *args;
-  moert_context *context;
-  moert__workspace workspace;
-  bool grouped;
-  int64_t tokens, max_tokens, local_experts;
-  int64_t row_bytes[MOERT_WORKSPACE_MAX_PAYLOADS];
-  int64_t areas[MOERT_WORKSPACE_MAX_PAYLOADS + 1]; // of the payloads, from the start of the slab; the last is where they end
-} dispatch_call;
-
 //===--- checks -----------------------------------------------------------------------------------===//
 
-static moert_status check_layout(const dispatch_call *call) {
+static moert_status check_layout(const moert__dispatch_call *call) {
   const moert_moe_dispatch_args *args = call->args;
   if (call->grouped && !args->offsets)
     return moert__fail(MOERT_ERROR_NULL_POINTER, "operand 'offsets' is NULL, must be set with layout expert_grouped");
@@ -36,8 +25,8 @@ static moert_status check_layout(const dispatch_call *call) {
   return MOERT_OK;
 }
 
-static moert_status check_counts(const dispatch_call *call) {
-  int64_t capacity = call->workspace.state->info.max_num_tokens;
+static moert_status check_counts(const moert__dispatch_call *call) {
+  int64_t capacity = call->workspace.note->info.max_num_tokens;
   if (call->max_tokens < 1)
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'runtime_max_tokens_per_rank' is %" PRId64 ", must be at least 1", call->max_tokens);
   if (call->max_tokens > capacity)
@@ -50,7 +39,7 @@ static moert_status check_counts(const dispatch_call *call) {
   return MOERT_OK;
 }
 
-static moert_status check_routing(const dispatch_call *call) {
+static moert_status check_routing(const moert__dispatch_call *call) {
   const moert_moe_dispatch_args *args = call->args;
   int64_t top_k = call->params->top_k, experts = call->params->n_experts;
   if (experts < call->workspace.ranks)
@@ -69,7 +58,7 @@ static moert_status check_routing(const dispatch_call *call) {
   return status;
 }
 
-static bool recv_has_shape(const dispatch_call *call, const moert_tensor *payload, const moert_tensor *recv) {
+static bool recv_has_shape(const moert__dispatch_call *call, const moert_tensor *payload, const moert_tensor *recv) {
   if (call->grouped) return recv->shape[0] == call->args->recv[0].shape[0] && moert__same_row(recv, 1, payload, 1);
   return recv->ndim >= 2 && recv->shape[0] == call->workspace.ranks && recv->shape[1] == call->max_tokens && moert__same_row(recv, 2, payload, 1);
 }
@@ -81,7 +70,7 @@ static const char *payload_name(char name[NAME_BYTES], int64_t i) {
 }
 
 // Between payloads and their destinations.
-static moert_status check_pair(const dispatch_call *call, int64_t i) {
+static moert_status check_pair(const moert__dispatch_call *call, int64_t i) {
   const moert_tensor *payload = &call->args->payloads[i], *recv = &call->args->recv[i];
   char name[NAME_BYTES];
   moert_status status = moert__check_dimension(payload, payload_name(name, i), 0, call->tokens, "the tokens of topk_ids");
@@ -102,7 +91,7 @@ static moert_status check_pair(const dispatch_call *call, int64_t i) {
 }
 
 // A destination may be the receive area of its payload, if the layout is that of the area.
-static moert_status check_recv_apart(const dispatch_call *call, int64_t i) {
+static moert_status check_recv_apart(const moert__dispatch_call *call, int64_t i) {
   const moert_tensor *recv = &call->args->recv[i];
   int64_t end = call->workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA];
   if (!moert__workspace_overlaps(&call->workspace, recv, 0, end)) return MOERT_OK;
@@ -113,7 +102,7 @@ static moert_status check_recv_apart(const dispatch_call *call, int64_t i) {
                      i, call->areas[i]);
 }
 
-static moert_status check_places(const dispatch_call *call) {
+static moert_status check_places(const moert__dispatch_call *call) {
   const moert_moe_dispatch_args *args = call->args;
   const moert__workspace *workspace = &call->workspace;
   moert_status status = moert__workspace_check_apart(workspace, args->topk_ids, "topk_ids");
@@ -129,8 +118,8 @@ static moert_status check_places(const dispatch_call *call) {
 }
 
 // Areas follow from the payloads' rows and the workspace's size alone, whatever R is.
-static moert_status lay_out_payloads(dispatch_call *call) {
-  const moert_workspace_info *info = &call->workspace.state->info;
+static moert_status lay_out_payloads(moert__dispatch_call *call) {
+  const moert_workspace_info *info = &call->workspace.note->info;
   int64_t left = info->dispatch_bytes_per_token;
   call->areas[0] = call->workspace.layout.offsets[MOERT_METAINFO_PAYLOAD_DATA];
   for (int64_t i = 0; i < call->args->num_payloads; ++i) {
@@ -146,7 +135,7 @@ static moert_status lay_out_payloads(dispatch_call *call) {
   return MOERT_OK;
 }
 
-static moert_status check_payloads(dispatch_call *call) {
+static moert_status check_payloads(moert__dispatch_call *call) {
   int64_t payloads = call->args->num_payloads, recv = call->args->num_recv;
   if (payloads < 1 || payloads > MOERT_WORKSPACE_MAX_PAYLOADS)
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'payloads' has %" PRId64 " tensors, must have 1 to %d", payloads,
@@ -158,7 +147,13 @@ static moert_status check_payloads(dispatch_call *call) {
   return status;
 }
 
-static moert_status check(dispatch_call *call) {
+moert_status moert__dispatch_check(const moert_moe_dispatch_params *params, const moert_moe_dispatch_args *args, moert_context *context,
+                                   moert__dispatch_call *call) {
+  *call = (moert__dispatch_call){.params = params, .args = args, .context = context};
+  call->grouped = params->layout == MOERT_MOE_DISPATCH_LAYOUT_EXPERT_GROUPED;
+  call->tokens = args->topk_ids->shape[0];
+  call->max_tokens = args->runtime_max_tokens_per_rank;
+
   if (!call->args->combine_payload_offset) return moert__fail(MOERT_ERROR_NULL_POINTER, "result 'combine_payload_offset' is NULL");
   moert__workspace *workspace = &call->workspace;
   int64_t experts = call->params->n_experts;
@@ -176,11 +171,7 @@ static moert_status check(dispatch_call *call) {
   return status;
 }
 
-//===--- sending ----------------------------------------------------------------------------------===//
-
-static void *local(const dispatch_call *call, int field) { return moert__workspace_region(&call->workspace, call->workspace.rank, field); }
-
-static uint32_t hash_of(const dispatch_call *call) {
+uint32_t moert__dispatch_hash(const moert__dispatch_call *call) {
   uint32_t hash = moert__hash(MOERT__HASH_INIT, MOERT__HASH_DISPATCH);
   hash = moert__hash(hash, call->max_tokens);
   hash = moert__hash(hash, call->params->top_k);
@@ -194,8 +185,25 @@ static uint32_t hash_of(const dispatch_call *call) {
   return hash;
 }
 
+void moert__dispatch_keep(const moert__dispatch_call *call, int64_t rows) {
+  moert__workspace_note *note = call->workspace.note;
+  note->dispatched = 1;
+  note->round = (moert__round){call->tokens, call->max_tokens, call->params->top_k, call->params->layout, rows};
+  *call->args->combine_payload_offset = call->workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA];
+}
+
+//===--- sending ----------------------------------------------------------------------------------===//
+
+static void *local(const moert__dispatch_call *call, int field) { return moert__workspace_region(&call->workspace, call->workspace.rank, field); }
+
+// The rank to send a row to; -1: there is no such expert, or its rank is out.
+static int32_t rank_of(const moert__dispatch_call *call, int32_t expert) {
+  int32_t rank = moert__expert_rank(call->params->n_experts, call->workspace.ranks, expert);
+  return rank >= 0 && moert__workspace_lives(&call->workspace, rank) ? rank : -1;
+}
+
 // For each token and slot: the rank to send to and the row's place there. A rank gets a token once, for the first slot that names it.
-static void route(const dispatch_call *call) {
+static void route(const moert__dispatch_call *call) {
   const int32_t *ids = moert__data(call->args->topk_ids);
   int32_t *targets = local(call, MOERT_METAINFO_TOPK_TARGET_RANKS), *indices = local(call, MOERT_METAINFO_TOPK_SEND_INDICES);
   int32_t *counts = local(call, MOERT_METAINFO_SEND_COUNTERS);
@@ -204,7 +212,7 @@ static void route(const dispatch_call *call) {
   for (int64_t token = 0; token < call->tokens; ++token) {
     uint64_t named = 0;
     for (int64_t choice = token * top_k; choice < (token + 1) * top_k; ++choice) {
-      int32_t target = moert__expert_rank(call->params->n_experts, call->workspace.ranks, ids[choice]);
+      int32_t target = rank_of(call, ids[choice]);
       bool first = target >= 0 && !(named >> target & 1);
       if (first) named |= UINT64_C(1) << target;
       targets[choice] = first ? target : -1;
@@ -213,16 +221,17 @@ static void route(const dispatch_call *call) {
   }
 }
 
-static void send_counts(const dispatch_call *call) {
+static void send_counts(const moert__dispatch_call *call) {
   const int32_t *counts = local(call, MOERT_METAINFO_SEND_COUNTERS);
   for (int32_t peer = 0; peer < call->workspace.ranks; ++peer) {
+    if (!moert__workspace_lives(&call->workspace, peer)) continue;
     int32_t *received = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_RECV_COUNTERS);
     received[call->workspace.rank] = counts[peer];
   }
 }
 
 // The token's ids and weights, for the receiver to sort by and to combine with.
-static void send_choices(const dispatch_call *call, int64_t token, int32_t target, int64_t row) {
+static void send_choices(const moert__dispatch_call *call, int64_t token, int32_t target, int64_t row) {
   int64_t top_k = call->params->top_k;
   const int32_t *ids = moert__data(call->args->topk_ids);
   int32_t *sent_ids = moert__workspace_region(&call->workspace, target, MOERT_METAINFO_RECV_TOPK_ROWS);
@@ -234,7 +243,7 @@ static void send_choices(const dispatch_call *call, int64_t token, int32_t targe
   }
 }
 
-static void send_row(const dispatch_call *call, int64_t token, int32_t target, int32_t index) {
+static void send_row(const moert__dispatch_call *call, int64_t token, int32_t target, int32_t index) {
   int64_t row = call->workspace.rank * call->max_tokens + index;
   for (int64_t i = 0; i < call->args->num_payloads; ++i) {
     const char *from = moert__data(&call->args->payloads[i]);
@@ -244,16 +253,16 @@ static void send_row(const dispatch_call *call, int64_t token, int32_t target, i
   if (call->grouped) send_choices(call, token, target, row);
 }
 
-static void send_rows(const dispatch_call *call) {
+static void send_rows(const moert__dispatch_call *call) {
   const int32_t *targets = local(call, MOERT_METAINFO_TOPK_TARGET_RANKS), *indices = local(call, MOERT_METAINFO_TOPK_SEND_INDICES);
   for (int64_t choice = 0; choice < call->tokens * call->params->top_k; ++choice)
     if (targets[choice] >= 0) send_row(call, choice / call->params->top_k, targets[choice], indices[choice]);
 }
 
 // Every rank knows that all do the same before any sends its rows.
-static moert_status exchange(dispatch_call *call) {
+static moert_status exchange(moert__dispatch_call *call) {
   moert_context *context = call->context;
-  moert_status status = moert__workspace_enter(&call->workspace, context, hash_of(call));
+  moert_status status = moert__workspace_enter(&call->workspace, context, moert__dispatch_hash(call));
   if (status) return status;
   route(call);
   send_counts(call);
@@ -265,31 +274,32 @@ static moert_status exchange(dispatch_call *call) {
 
 //===--- receiving --------------------------------------------------------------------------------===//
 
-static void receive_rank_major(const dispatch_call *call) {
-  const int32_t *counts = local(call, MOERT_METAINFO_RECV_COUNTERS);
+static void receive_rank_major(const moert__dispatch_call *call) {
   for (int64_t i = 0; i < call->args->num_recv; ++i) {
     const char *area = call->workspace.peers[call->workspace.rank] + call->areas[i];
     char *recv = moert__data(&call->args->recv[i]);
     if (recv == area) continue;
     for (int32_t source = 0; source < call->workspace.ranks; ++source) {
       int64_t start = source * call->max_tokens * call->row_bytes[i];
-      size_t bytes = (size_t)(counts[source] * call->row_bytes[i]);
+      size_t bytes = (size_t)(moert__workspace_received(&call->workspace, source) * call->row_bytes[i]);
       if (bytes) memcpy(recv + start, area + start, bytes);
     }
   }
-  if (call->args->recv_counts) memcpy(moert__data(call->args->recv_counts), counts, sizeof *counts * (size_t)call->workspace.ranks);
+  int32_t *counts = call->args->recv_counts ? moert__data(call->args->recv_counts) : NULL;
+  for (int32_t source = 0; counts && source < call->workspace.ranks; ++source)
+    counts[source] = (int32_t)moert__workspace_received(&call->workspace, source);
 }
 
 // Calls visit for every received choice, by source, row and slot. `choice` is its place in RECV_TOPK_ROWS; `expert` counts from this rank's first,
 // -1: of another rank or none.
-typedef void choice_visitor(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total);
+typedef void choice_visitor(const moert__dispatch_call *call, int64_t choice, int64_t expert, int64_t *total);
 
-static int64_t visit_choices(const dispatch_call *call, choice_visitor *visit) {
-  const int32_t *counts = local(call, MOERT_METAINFO_RECV_COUNTERS), *ids = local(call, MOERT_METAINFO_RECV_TOPK_ROWS);
+static int64_t visit_choices(const moert__dispatch_call *call, choice_visitor *visit) {
+  const int32_t *ids = local(call, MOERT_METAINFO_RECV_TOPK_ROWS);
   int64_t top_k = call->params->top_k, first = moert__first_expert(call->params->n_experts, call->workspace.ranks, call->workspace.rank);
   int64_t total = 0;
   for (int32_t source = 0; source < call->workspace.ranks; ++source) {
-    int64_t begin = source * call->max_tokens * top_k, end = begin + counts[source] * top_k;
+    int64_t begin = source * call->max_tokens * top_k, end = begin + moert__workspace_received(&call->workspace, source) * top_k;
     for (int64_t choice = begin; choice < end; ++choice) {
       int64_t expert = ids[choice] - first;
       visit(call, choice, expert >= 0 && expert < call->local_experts ? expert : -1, &total);
@@ -298,19 +308,19 @@ static int64_t visit_choices(const dispatch_call *call, choice_visitor *visit) {
   return total;
 }
 
-static void count(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
+static void count(const moert__dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
   (void)call, (void)choice;
   *total += expert >= 0;
 }
 
-static void count_by_expert(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
+static void count_by_expert(const moert__dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
   (void)choice, (void)total;
   int32_t *offsets = moert__data(call->args->offsets);
   if (expert >= 0) ++offsets[expert + 1];
 }
 
 // Gives the choice the next row of its expert: offsets[expert + 1] runs from the expert's first row to its end.
-static void place(const dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
+static void place(const moert__dispatch_call *call, int64_t choice, int64_t expert, int64_t *total) {
   (void)total;
   int32_t *rows = local(call, MOERT_METAINFO_RECV_TOPK_ROWS), *offsets = moert__data(call->args->offsets);
   rows[choice] = expert < 0 ? -1 : offsets[expert + 1]++;
@@ -325,7 +335,7 @@ static void place(const dispatch_call *call, int64_t choice, int64_t expert, int
 }
 
 // The peers have all they wait for: they may finish this call while this rank reports that it has no room.
-static moert_status receive_grouped(const dispatch_call *call, int64_t *rows) {
+static moert_status receive_grouped(const moert__dispatch_call *call, int64_t *rows) {
   int64_t capacity = call->args->recv[0].shape[0];
   *rows = visit_choices(call, count);
   if (*rows > capacity || *rows > INT32_MAX) {
@@ -346,7 +356,7 @@ static moert_status receive_grouped(const dispatch_call *call, int64_t *rows) {
   return MOERT_OK;
 }
 
-static void poison_outputs(const dispatch_call *call) {
+static void poison_outputs(const moert__dispatch_call *call) {
   const moert_moe_dispatch_args *args = call->args;
   for (int64_t i = 0; i < args->num_recv; ++i) moert__workspace_poison(&call->workspace, &args->recv[i]);
   if (args->recv_counts) moert__workspace_poison(&call->workspace, args->recv_counts);
@@ -355,11 +365,8 @@ static void poison_outputs(const dispatch_call *call) {
 }
 
 moert_status moert__host_moe_dispatch(const moert_moe_dispatch_params *params, const moert_moe_dispatch_args *args, moert_context *context) {
-  dispatch_call call = {.params = params, .args = args, .context = context};
-  call.grouped = params->layout == MOERT_MOE_DISPATCH_LAYOUT_EXPERT_GROUPED;
-  call.tokens = args->topk_ids->shape[0];
-  call.max_tokens = args->runtime_max_tokens_per_rank;
-  moert_status status = check(&call);
+  moert__dispatch_call call;
+  moert_status status = moert__dispatch_check(params, args, context, &call);
   if (status) return status;
   status = exchange(&call);
   if (moert__is_peer_error(status)) poison_outputs(&call);
@@ -369,11 +376,6 @@ moert_status moert__host_moe_dispatch(const moert_moe_dispatch_params *params, c
     status = receive_grouped(&call, &rows);
   else
     receive_rank_major(&call);
-  if (status) return status;
-
-  moert__workspace_state *state = call.workspace.state;
-  state->dispatched = 1;
-  state->round = (moert__round){call.tokens, call.max_tokens, params->top_k, params->layout, rows};
-  *args->combine_payload_offset = call.workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA];
-  return MOERT_OK;
+  if (!status) moert__dispatch_keep(&call, rows);
+  return status;
 }

@@ -5,35 +5,23 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
+#include "lib/reference/moe_grouped_matmul.h"
 #include "lib/reference/checks.h"
 #include "lib/reference/fma_tile.h"
-#include "lib/reference/numerics.h"
 
-typedef struct operand {
-  moert__format format;
-  void *data; // NULL: absent
-} operand;
+typedef moert__grouped_matmul_operand operand;
+typedef moert__grouped_matmul matmul;
 
-typedef struct matmul {
+// What the host works with beside the call.
+typedef struct product {
   const moert_moe_grouped_matmul_args *args;
-  bool swiglu, clamped;
-  float alpha, limit;
-  int64_t groups, rows, columns, depth; // `rows` are those of `out`, `columns` of the weights
-  int64_t out_columns;
-  operand in, weights, bias, out;
-  const float *row_weights; // may be NULL
+  const matmul *call;
   moert__fma_tile *multiply;
   float *row_block;    // [depth][MOERT__TILE_ROWS]
   float *column_block; // [MOERT__TILE_COLUMNS][depth]
-} matmul;
+} product;
 
 //===--- checks -----------------------------------------------------------------------------------===//
-
-// Of a tensor of i32 or ui32.
-static int64_t index_at(const moert_tensor *tensor, int64_t position) {
-  const void *data = moert__data(tensor);
-  return tensor->dtype.code == MOERT_CODE_UINT ? (int64_t)((const uint32_t *)data)[position] : (int64_t)((const int32_t *)data)[position];
-}
 
 static moert_status check_parameters(const moert_moe_grouped_matmul_params *params) { // C7
   bool swiglu = params->activation == MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU;
@@ -53,8 +41,8 @@ static moert_status check_multiple(const moert_tensor *tensor, const char *name,
                      tensor->shape[dimension], factor);
 }
 
-static moert_status check_weights(const matmul *call) {
-  const moert_tensor *rows = call->args->rows, *weights = call->args->weights;
+static moert_status check_weights(const matmul *call, const moert_moe_grouped_matmul_args *args) {
+  const moert_tensor *rows = args->rows, *weights = args->weights;
   moert_status status = check_multiple(rows, "rows", 1, 8); // C1
   if (status) return status;
   if (!moert__dtype_equal(weights->dtype, rows->dtype)) // C2
@@ -64,11 +52,10 @@ static moert_status check_weights(const matmul *call) {
   return status ? status : check_multiple(weights, "weights", 1, call->swiglu ? 16 : 8);
 }
 
-static moert_status check_shapes(const matmul *call) {
-  const moert_moe_grouped_matmul_args *args = call->args;
+static moert_status check_shapes(const matmul *call, const moert_moe_grouped_matmul_args *args) {
   const char *rows = args->row_ids ? "dimension 0 of 'row_ids'" : "dimension 0 of 'rows'";
   const char *columns = call->swiglu ? "half of dimension 1 of 'weights'" : "dimension 1 of 'weights'";
-  moert_status status = check_weights(call);
+  moert_status status = check_weights(call, args);
   if (!status && call->groups == INT64_MAX) // of weights without elements
     status = moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'weights' dimension 0 is %" PRId64 ", must be less", call->groups);
   if (!status) status = moert__check_dimension(args->offsets, "offsets", 0, call->groups + 1, "one more than dimension 0 of 'weights'"); // C3
@@ -80,10 +67,47 @@ static moert_status check_shapes(const matmul *call) {
   return status;
 }
 
-static moert_status check_offsets(const matmul *call) {
+static operand operand_of(const moert_tensor *tensor) {
+  if (!tensor) return (operand){MOERT__F32, NULL};
+  return (operand){moert__format_of(tensor->dtype.code, tensor->dtype.bits), moert__data(tensor)};
+}
+
+static matmul make_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args) {
+  matmul call = {.swiglu = params->activation == MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU};
+  call.form = (moert__swiglu_form){params->limit > 0, (float)params->alpha, (float)params->limit};
+  call.groups = args->weights->shape[0];
+  call.rows = (args->row_ids ? args->row_ids : args->rows)->shape[0];
+  call.columns = args->weights->shape[1];
+  call.depth = args->rows->shape[1];
+  call.in_rows = args->rows->shape[0];
+  call.out_columns = call.swiglu ? call.columns / 2 : call.columns;
+  call.in = operand_of(args->rows);
+  call.weights = operand_of(args->weights);
+  call.bias = operand_of(args->bias);
+  call.out = operand_of(args->out);
+  call.row_weights = operand_of(args->row_weights).data;
+  return call;
+}
+
+moert_status moert__grouped_matmul_check(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args, matmul *call) {
+  moert_status status = check_parameters(params);
+  if (status) return status;
+  *call = make_matmul(params, args);
+  return check_shapes(call, args);
+}
+
+//===--- checks of the elements -------------------------------------------------------------------===//
+
+// Of a tensor of i32 or ui32.
+static int64_t index_at(const moert_tensor *tensor, int64_t position) {
+  const void *data = moert__data(tensor);
+  return tensor->dtype.code == MOERT_CODE_UINT ? (int64_t)((const uint32_t *)data)[position] : (int64_t)((const int32_t *)data)[position];
+}
+
+static moert_status check_offsets(const matmul *call, const moert_tensor *offsets) {
   int64_t previous = 0;
   for (int64_t g = 0; g <= call->groups; ++g) {
-    int64_t offset = index_at(call->args->offsets, g);
+    int64_t offset = index_at(offsets, g);
     if (offset < 0) return moert__fail(MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", must not be negative", g, offset);
     if (offset < previous)
       return moert__fail(MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", less than offsets[%" PRId64 "] = %" PRId64 ": must not descend", g,
@@ -96,11 +120,11 @@ static moert_status check_offsets(const matmul *call) {
 }
 
 // Of the rows that belong to a group; the others are not looked at.
-static moert_status check_row_ids(const matmul *call) {
-  if (!call->args->row_ids) return MOERT_OK;
-  int64_t first = index_at(call->args->offsets, 0), last = index_at(call->args->offsets, call->groups), rows = call->args->rows->shape[0];
+static moert_status check_row_ids(const matmul *call, const moert_moe_grouped_matmul_args *args) {
+  if (!args->row_ids) return MOERT_OK;
+  int64_t first = index_at(args->offsets, 0), last = index_at(args->offsets, call->groups), rows = call->in_rows;
   for (int64_t r = first; r < last; ++r) {
-    int64_t id = index_at(call->args->row_ids, r);
+    int64_t id = index_at(args->row_ids, r);
     if (id < 0 || id >= rows)
       return moert__fail(MOERT_ERROR_DATA, "row_ids[%" PRId64 "] is %" PRId64 ", must be at least 0 and less than the %" PRId64 " rows of 'rows'", r,
                          id, rows);
@@ -125,21 +149,23 @@ static void widen(operand from, int64_t first, int64_t count, float *to) {
 }
 
 // Lanes beyond `count` are 0.
-static void gather_rows(const matmul *call, int64_t first, int64_t count) {
+static void gather_rows(const product *work, int64_t first, int64_t count) {
+  const matmul *call = work->call;
   for (int64_t lane = 0; lane < MOERT__TILE_ROWS; ++lane) {
-    float *to = call->row_block + lane;
+    float *to = work->row_block + lane;
     if (lane >= count) {
       for (int64_t k = 0; k < call->depth; ++k) to[k * MOERT__TILE_ROWS] = 0.0f;
       continue;
     }
-    int64_t row = call->args->row_ids ? index_at(call->args->row_ids, first + lane) : first + lane;
+    int64_t row = work->args->row_ids ? index_at(work->args->row_ids, first + lane) : first + lane;
     for (int64_t k = 0; k < call->depth; ++k) to[k * MOERT__TILE_ROWS] = moert__load(call->in.format, call->in.data, row * call->depth + k);
   }
 }
 
-static void multiply_columns(const matmul *call, int64_t group, int64_t column, moert__tile_sums *sums) {
-  widen(call->weights, (group * call->columns + column) * call->depth, MOERT__TILE_COLUMNS * call->depth, call->column_block);
-  call->multiply(call->depth, call->row_block, call->column_block, sums);
+static void multiply_columns(const product *work, int64_t group, int64_t column, moert__tile_sums *sums) {
+  const matmul *call = work->call;
+  widen(call->weights, (group * call->columns + column) * call->depth, MOERT__TILE_COLUMNS * call->depth, work->column_block);
+  work->multiply(call->depth, work->row_block, work->column_block, sums);
 }
 
 //===--- activation -------------------------------------------------------------------------------===//
@@ -148,88 +174,53 @@ static float add_bias(const matmul *call, int64_t group, int64_t column, float s
   return call->bias.data ? sum + moert__load(call->bias.format, call->bias.data, group * call->columns + column) : sum;
 }
 
-// NaN passes both clamps.
-static float swiglu(const matmul *call, float gate, float up) {
-  if (!call->clamped) return moert__silu(gate) * up;
-  float limit = call->limit;
-  gate = gate > limit ? limit : gate;
-  up = up > limit ? limit : up < -limit ? -limit : up;
-  return gate * moert__sigmoid(call->alpha * gate) * (up + 1.0f);
-}
-
 static void store_columns(const matmul *call, int64_t group, int64_t first, int64_t count, int64_t column, const moert__tile_sums *gates,
                           const moert__tile_sums *ups) {
   for (int64_t lane = 0; lane < count; ++lane)
     for (int64_t c = 0; c < MOERT__TILE_COLUMNS; ++c) {
       float value = add_bias(call, group, column + c, gates->of[c][lane]);
-      if (call->swiglu) value = swiglu(call, value, add_bias(call, group, call->out_columns + column + c, ups->of[c][lane]));
+      if (call->swiglu) value = moert__swiglu(call->form, value, add_bias(call, group, call->out_columns + column + c, ups->of[c][lane]));
       if (call->row_weights) value *= call->row_weights[first + lane];
       moert__store(call->out.format, call->out.data, (first + lane) * call->out_columns + column + c, value);
     }
 }
 
-static void multiply_block(const matmul *call, int64_t group, int64_t first, int64_t count) {
-  gather_rows(call, first, count);
+static void multiply_block(const product *work, int64_t group, int64_t first, int64_t count) {
+  const matmul *call = work->call;
+  gather_rows(work, first, count);
   for (int64_t column = 0; column < call->out_columns; column += MOERT__TILE_COLUMNS) {
     moert__tile_sums gates, ups = {{{0}}};
-    multiply_columns(call, group, column, &gates);
-    if (call->swiglu) multiply_columns(call, group, call->out_columns + column, &ups);
+    multiply_columns(work, group, column, &gates);
+    if (call->swiglu) multiply_columns(work, group, call->out_columns + column, &ups);
     store_columns(call, group, first, count, column, &gates, &ups);
   }
 }
 
 //===--- the op -----------------------------------------------------------------------------------===//
 
-static operand operand_of(const moert_tensor *tensor) {
-  if (!tensor) return (operand){MOERT__F32, NULL};
-  return (operand){moert__format_of(tensor->dtype.code, tensor->dtype.bits), moert__data(tensor)};
-}
-
-static matmul make_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args) {
-  matmul call = {.args = args};
-  call.swiglu = params->activation == MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU;
-  call.clamped = params->limit > 0;
-  call.alpha = (float)params->alpha;
-  call.limit = (float)params->limit;
-  call.groups = args->weights->shape[0];
-  call.rows = (args->row_ids ? args->row_ids : args->rows)->shape[0];
-  call.columns = args->weights->shape[1];
-  call.out_columns = call.swiglu ? call.columns / 2 : call.columns;
-  call.depth = args->rows->shape[1];
-  call.in = operand_of(args->rows);
-  call.weights = operand_of(args->weights);
-  call.bias = operand_of(args->bias);
-  call.out = operand_of(args->out);
-  call.row_weights = operand_of(args->row_weights).data;
-  call.multiply = moert__fma_tile_select();
-  return call;
-}
-
-static void multiply_groups(const matmul *call) {
-  for (int64_t group = 0; group < call->groups; ++group) {
-    int64_t end = index_at(call->args->offsets, group + 1);
-    for (int64_t first = index_at(call->args->offsets, group); first < end; first += MOERT__TILE_ROWS)
-      multiply_block(call, group, first, end - first < MOERT__TILE_ROWS ? end - first : MOERT__TILE_ROWS);
+static void multiply_groups(const product *work) {
+  const moert_tensor *offsets = work->args->offsets;
+  for (int64_t group = 0; group < work->call->groups; ++group) {
+    int64_t end = index_at(offsets, group + 1);
+    for (int64_t first = index_at(offsets, group); first < end; first += MOERT__TILE_ROWS)
+      multiply_block(work, group, first, end - first < MOERT__TILE_ROWS ? end - first : MOERT__TILE_ROWS);
   }
 }
 
 moert_status moert__host_moe_grouped_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args,
                                             moert_context *context) {
-  moert_status status = check_parameters(params);
-  if (status) return status;
-  matmul call = make_matmul(params, args);
-  status = check_shapes(&call);
-  if (!status) status = check_offsets(&call);
-  if (!status) status = check_row_ids(&call);
+  matmul call;
+  moert_status status = moert__grouped_matmul_check(params, args, &call);
+  if (!status) status = check_offsets(&call, args->offsets);
+  if (!status) status = check_row_ids(&call, args);
   // Without a row of a group, or without columns, the depth is no size of anything in memory.
   if (status || call.out_columns == 0 || index_at(args->offsets, 0) == index_at(args->offsets, call.groups)) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
   void *blocks;
   status = moert_context_allocate(context, (MOERT__TILE_ROWS + MOERT__TILE_COLUMNS) * call.depth * (int64_t)sizeof(float), &blocks);
   if (status) return status;
-  call.row_block = blocks;
-  call.column_block = call.row_block + MOERT__TILE_ROWS * call.depth;
-  multiply_groups(&call);
+  product work = {args, &call, moert__fma_tile_select(), blocks, (float *)blocks + MOERT__TILE_ROWS * call.depth};
+  multiply_groups(&work);
   moert__arena_rewind(context, mark);
   return MOERT_OK;
 }

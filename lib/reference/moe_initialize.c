@@ -1,11 +1,17 @@
-//===- moe_initialize.c - moe.initialize on the host ----------------------------------------------===//
+//===- moe_initialize.c - moe.initialize on every backend -----------------------------------------===//
+//
+// The slab may be memory of a device: it is touched by the context's fill and copy alone.
+//
+//===----------------------------------------------------------------------------------------------===//
 
+#include "lib/reference/slab.h"
 #include "lib/reference/workspace.h"
 #include <inttypes.h>
 #include <string.h>
 
 typedef struct initialize_call {
   const moert_moe_initialize_args *args;
+  moert_context *context;
   moert_comm *comm;
   int64_t timeout_ms;
   moert_workspace_info info;
@@ -42,24 +48,37 @@ static uint32_t hash_of(const moert_workspace_info *info) {
 
 // The token counter is the one word after the epoch that lies in the same place in every layout and that only its owner writes: until the first
 // dispatch it tells the peers what this rank was initialised with.
-static _Atomic uint32_t *parameter_word(const initialize_call *call, int32_t rank) {
-  return (_Atomic uint32_t *)((char *)call->slabs[rank] + call->layout.offsets[MOERT_METAINFO_LOCAL_TOKEN_COUNTER]);
+static char *parameter_word(const initialize_call *call, int32_t rank) {
+  return (char *)call->slabs[rank] + call->layout.offsets[MOERT_METAINFO_LOCAL_TOKEN_COUNTER];
 }
 
-// The first rank whose word is another, -1 if there is none.
-static int32_t find_other(const initialize_call *call, uint32_t hash) {
-  for (int32_t rank = 0; rank < moert_comm_size(call->comm); ++rank)
-    if (atomic_load_explicit(parameter_word(call, rank), memory_order_acquire) != hash) return rank;
-  return -1;
+static moert_status set_parameter_word(const initialize_call *call, uint32_t value) {
+  return moert__context_copy(call->context, parameter_word(call, moert_comm_rank(call->comm)), &value, sizeof value);
+}
+
+// The first living rank whose word is another, -1 if there is none.
+static moert_status find_other(const initialize_call *call, uint32_t hash, int32_t *other) {
+  uint64_t mask = moert_comm_mask(call->comm);
+  *other = -1;
+  for (int32_t rank = 0; rank < moert_comm_size(call->comm); ++rank) {
+    uint32_t word = hash;
+    moert_status status = mask >> rank & 1 ? moert__context_copy(call->context, &word, parameter_word(call, rank), sizeof word) : MOERT_OK;
+    if (status) return status;
+    if (word == hash) continue;
+    *other = rank;
+    return MOERT_OK;
+  }
+  return MOERT_OK;
 }
 
 // Collective: that all ranks have cleared this slab, for the same parameters.
 static moert_status agree(const initialize_call *call) {
   uint32_t hash = hash_of(&call->info);
-  atomic_store_explicit(parameter_word(call, moert_comm_rank(call->comm)), hash, memory_order_release);
-  moert_status status = moert_comm_barrier(call->comm, call->timeout_ms);
+  int32_t other;
+  moert_status status = set_parameter_word(call, hash);
+  if (!status) status = moert_comm_barrier(call->comm, call->timeout_ms);
+  if (!status) status = find_other(call, hash, &other);
   if (status) return status;
-  int32_t other = find_other(call, hash);
   status = moert_comm_barrier(call->comm, call->timeout_ms); // every rank has compared: the words may change
   if (other < 0) return status;
   moert__comm_note(call->comm, MOERT_ERROR_PEER_MISMATCH);
@@ -69,24 +88,40 @@ static moert_status agree(const initialize_call *call) {
 
 //===--- the op -----------------------------------------------------------------------------------===//
 
+// Ends the life of what was in the slab before, and begins that of the workspace when all ranks have agreed.
+static moert_status initialize(initialize_call *call) {
+  const moert_tensor *workspace = call->args->workspace;
+  char *slab = moert__data(workspace);
+  void *made;
+  moert__slab_state state = {.mask = moert_comm_mask(call->comm), .self = (uintptr_t)slab};
+  moert_status status = moert__symmetric_make_note(call->comm, slab, &made);
+  if (status) return status;
+  moert__workspace_note *note = made;
+  *note = (moert__workspace_note){0};
+  status = moert__context_fill(call->context, slab, 0, (size_t)workspace->shape[0]);
+  if (!status) status = agree(call);
+  if (!status) status = set_parameter_word(call, 0);
+  if (!status) status = moert__context_copy(call->context, slab + call->layout.offsets[MOERT_METAINFO_STATE], &state, sizeof state);
+  if (status) return status;
+  note->info = call->info;
+  memcpy(moert__data(call->args->metainfo), call->layout.offsets, sizeof call->layout.offsets);
+  return MOERT_OK;
+}
+
+// Behind the barrier none reads this slab any more in a combine before. Copies to host memory wait for the stream, and so the first one makes sure
+// that this rank has left such a combine itself.
 moert_status moert__host_moe_initialize(const moert_moe_initialize_params *params, const moert_moe_initialize_args *args, moert_context *context) {
-  initialize_call call = {.args = args, .comm = moert_context_comm(context), .timeout_ms = moert__context_timeout_ms(context)};
+  initialize_call call = {.args = args, .context = context, .comm = moert_context_comm(context), .timeout_ms = moert__context_timeout_ms(context)};
   int64_t ranks;
   moert_status status = moert__workspace_ranks(context, "ep_size", params->ep_size, &ranks);
   if (status) return status;
   call.info = (moert_workspace_info){params->max_num_tokens, params->dispatch_bytes_per_token, params->combine_bytes_per_token,
                                      params->eplb_stats_num_experts, ranks};
   call.layout = moert_workspace_lay_out(&call.info);
-  status = check(&call);
+  status = moert__context_check_not_capturing(context);
+  if (!status) status = check(&call);
   if (!status) status = moert__stop_point(context, "entry");
-  if (!status) status = moert_comm_barrier(call.comm, call.timeout_ms); // a peer may still be reading this slab in a combine; now none is
-  if (status) return status;
-  char *slab = moert__data(args->workspace);
-  memset(slab, 0, (size_t)args->workspace->shape[0]);
-  status = agree(&call);
-  if (status) return status;
-  atomic_store_explicit(parameter_word(&call, moert_comm_rank(call.comm)), 0, memory_order_relaxed);
-  moert__workspace_seal(slab, &call.info, &call.layout);
-  memcpy(moert__data(args->metainfo), call.layout.offsets, sizeof call.layout.offsets);
-  return MOERT_OK;
+  if (!status) status = set_parameter_word(&call, 0);
+  if (!status) status = moert_comm_barrier(call.comm, call.timeout_ms);
+  return status ? status : initialize(&call);
 }

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
+#include "lib/reference/moe_route.h"
 #include "lib/reference/checks.h"
 #include "lib/reference/numerics.h"
 
@@ -50,6 +51,11 @@ static moert_status check_parameters(const moert_moe_route_params *params) {
                        ": a group is judged by its two best experts",
                        groups, experts / 2);
   return moert__check_f32("routed_scaling_factor", params->routed_scaling_factor);
+}
+
+moert_status moert__moe_route_check(const moert_moe_route_params *params, const moert_moe_route_args *args) {
+  moert_status status = check_parameters(params);
+  return status ? status : check_shapes(params, args);
 }
 
 //===--- scores -----------------------------------------------------------------------------------===//
@@ -165,8 +171,7 @@ static void route_token(const moert_moe_route_params *params, float *logits, con
 
 moert_status moert__host_moe_route(const moert_moe_route_params *params, const moert_moe_route_args *args, moert_context *context) {
   (void)context;
-  moert_status status = check_parameters(params);
-  if (!status) status = check_shapes(params, args);
+  moert_status status = moert__moe_route_check(params, args);
   if (status) return status;
   int64_t tokens = args->logits->shape[0], experts = params->n_experts;
   moert__format format = moert__format_of(args->logits->dtype.code, args->logits->dtype.bits);

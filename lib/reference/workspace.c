@@ -2,10 +2,12 @@
 
 #include "lib/reference/workspace.h"
 #include "lib/reference/checks.h"
+#include "lib/reference/slab.h"
+#include "lib/runtime/backend.h"
 #include <string.h>
 
-#define WORKSPACE_MAGIC UINT64_C(0x62616c732d656f6d) // "moe-slab"
-_Static_assert(sizeof(moert__workspace_state) <= MOERT_WORKSPACE_STATE_BYTES, "the state has outgrown its region");
+_Static_assert(sizeof(moert__workspace_note) <= MOERT__NOTE_BYTES, "a note has outgrown its place");
+_Static_assert(sizeof(moert__slab_state) <= MOERT_WORKSPACE_STATE_BYTES, "the state has outgrown its region");
 
 void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, int field) {
   return workspace->peers[rank] + workspace->layout.offsets[field];
@@ -32,22 +34,12 @@ moert_status moert__workspace_check(const moert_tensor *workspace, const moert_t
   return MOERT_OK;
 }
 
-void moert__workspace_seal(char *slab, const moert_workspace_info *info, const moert_workspace_layout *layout) {
-  moert__workspace_state *state = (moert__workspace_state *)(slab + layout->offsets[MOERT_METAINFO_STATE]);
-  state->magic = WORKSPACE_MAGIC;
-  state->self = (uintptr_t)slab;
-  state->info = *info;
-}
-
-// The state that metainfo leads to, or NULL if these two were not initialised together.
-static moert__workspace_state *find_state(const moert_tensor *workspace, const moert_tensor *metainfo) {
-  const int64_t *offsets = moert__data(metainfo);
-  int64_t offset = offsets[MOERT_METAINFO_STATE];
-  if (offset < 0 || offset % MOERT_WORKSPACE_ALIGNMENT || offset > workspace->shape[0] - MOERT_WORKSPACE_STATE_BYTES) return NULL;
-  moert__workspace_state *state = (moert__workspace_state *)((char *)moert__data(workspace) + offset);
-  if (state->magic != WORKSPACE_MAGIC || state->self != (uintptr_t)moert__data(workspace)) return NULL;
-  moert_workspace_layout layout = moert_workspace_lay_out(&state->info);
-  return memcmp(offsets, layout.offsets, sizeof layout.offsets) ? NULL : state;
+// The note of a workspace, or NULL if metainfo is not what its initialisation wrote.
+static moert__workspace_note *find_note(moert_comm *comm, const moert_tensor *workspace, const moert_tensor *metainfo) {
+  moert__workspace_note *note = moert__symmetric_note(comm, moert__data(workspace));
+  if (!note || !note->info.ep_size) return NULL;
+  moert_workspace_layout layout = moert_workspace_lay_out(&note->info);
+  return memcmp(moert__data(metainfo), layout.offsets, sizeof layout.offsets) ? NULL : note;
 }
 
 moert_status moert__workspace_open(moert_context *context, const char *name, int64_t value, const moert_tensor *workspace,
@@ -58,21 +50,61 @@ moert_status moert__workspace_open(moert_context *context, const char *name, int
   if (status) return status;
   status = moert__workspace_check(workspace, metainfo, 0);
   if (status) return status;
-  moert__workspace_state *state = find_state(workspace, metainfo);
-  if (!state || state->info.ep_size != ranks)
+  moert__workspace_note *note = find_note(comm, workspace, metainfo);
+  if (!note)
     return moert__fail(
         MOERT_ERROR_INVALID_STATE,
         "operand 'metainfo' does not describe operand 'workspace': pass the two that one moe.initialize on this communicator was given");
-  opened->state = state;
-  opened->layout = moert_workspace_lay_out(&state->info);
+  opened->note = note;
+  opened->layout = moert_workspace_lay_out(&note->info);
   opened->rank = moert_comm_rank(comm);
   opened->ranks = (int32_t)ranks;
+  opened->mask = moert_comm_mask(comm);
   status = moert__workspace_check(workspace, metainfo, opened->layout.bytes);
   if (status) return status;
   void *peers[MOERT_MAX_RANKS];
   status = moert__symmetric_peers(comm, moert__data(workspace), (size_t)opened->layout.bytes, peers);
   if (status) return status;
   for (int32_t rank = 0; rank < opened->ranks; ++rank) opened->peers[rank] = peers[rank];
+  return MOERT_OK;
+}
+
+//===--- recovery ---------------------------------------------------------------------------------===//
+
+// The words of the protocol lie in these regions: epoch and counters together at the start, which the first of the flags follows.
+static const int protocol_fields[] = {MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS, MOERT_METAINFO_ANNOUNCEMENTS,
+                                      MOERT_METAINFO_COUNT_FLAGS, MOERT_METAINFO_STATE};
+
+static size_t protocol_bytes(int field, int32_t ranks) {
+  if (field == MOERT_METAINFO_STATE) return MOERT_WORKSPACE_STATE_BYTES;
+  return (size_t)ranks * (field == MOERT_METAINFO_ANNOUNCEMENTS ? 2 * sizeof(uint64_t) : sizeof(uint32_t));
+}
+
+// Clears the words of a slab, and begins its state anew.
+static moert_status clear_protocol(const moert__backend *backend, int32_t device, char *slab, const moert_workspace_info *info, uint64_t mask) {
+  moert_workspace_layout layout = moert_workspace_lay_out(info);
+  moert__slab_state state = {.mask = mask, .self = (uintptr_t)slab};
+  moert_status status = backend->fill(device, NULL, slab, 0, (size_t)layout.offsets[protocol_fields[0]]);
+  for (size_t i = 0; i < sizeof protocol_fields / sizeof *protocol_fields && !status; ++i) {
+    size_t bytes = protocol_bytes(protocol_fields[i], (int32_t)info->ep_size);
+    status = backend->fill(device, NULL, slab + layout.offsets[protocol_fields[i]], 0, bytes);
+  }
+  if (!status) status = backend->copy(device, NULL, slab + layout.offsets[MOERT_METAINFO_STATE], &state, sizeof state);
+  return status ? status : backend->synchronize(device, NULL);
+}
+
+moert_status moert__workspace_recover(moert_comm *comm, void *address, void *note, uint64_t mask) {
+  moert__workspace_note *known = note;
+  if (!known->info.ep_size) return MOERT_OK;
+  const moert__backend *backend = moert__comm_backend(comm);
+  int32_t device = moert_comm_device(comm).id;
+  moert_workspace_layout layout = moert_workspace_lay_out(&known->info);
+  moert__slab_state state;
+  moert_status status = backend->copy(device, NULL, &state, (char *)address + layout.offsets[MOERT_METAINFO_STATE], sizeof state);
+  if (status) return status;
+  known->dispatched = 0;
+  if (state.self == (uintptr_t)address) return clear_protocol(backend, device, address, &known->info, mask);
+  known->info.ep_size = 0; // the program has made another workspace over this one
   return MOERT_OK;
 }
 
@@ -98,11 +130,13 @@ static void announce(moert__workspace *workspace, uint32_t hash) {
   ++*epoch;
   workspace->announcement = (uint64_t)hash << 32 | *epoch;
   for (int32_t peer = 0; peer < workspace->ranks; ++peer)
-    atomic_store_explicit(announcement_at(workspace, peer, workspace->rank), workspace->announcement, memory_order_release);
+    if (moert__workspace_lives(workspace, peer))
+      atomic_store_explicit(announcement_at(workspace, peer, workspace->rank), workspace->announcement, memory_order_release);
 }
 
 static void raise_flags(const moert__workspace *workspace, int field) {
   for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
+    if (!moert__workspace_lives(workspace, peer)) continue;
     _Atomic uint32_t *flags = moert__workspace_region(workspace, peer, field);
     atomic_store_explicit(flags + workspace->rank, epoch_of(workspace), memory_order_release);
   }
@@ -112,6 +146,7 @@ static moert_status await_flags(const moert__workspace *workspace, moert_context
   const _Atomic uint32_t *flags = moert__workspace_region(workspace, workspace->rank, field);
   int64_t deadline = moert__deadline_ns(context);
   for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
+    if (!moert__workspace_lives(workspace, peer)) continue;
     moert__wait wait = {flags + peer, epoch_of(workspace), peer, what, announcement_at(workspace, workspace->rank, peer), workspace->announcement};
     moert_status status = moert__wait_for(context, &wait, deadline);
     if (status) return status;
@@ -139,12 +174,17 @@ moert_status moert__workspace_complete(const moert__workspace *workspace, moert_
   return await_flags(workspace, context, field, "its data");
 }
 
+int64_t moert__workspace_received(const moert__workspace *workspace, int32_t source) {
+  const int32_t *counts = moert__workspace_region(workspace, workspace->rank, MOERT_METAINFO_RECV_COUNTERS);
+  return moert__workspace_lives(workspace, source) ? counts[source] : 0;
+}
+
 bool moert__is_peer_error(moert_status status) {
   return status == MOERT_ERROR_PEER_TIMEOUT || status == MOERT_ERROR_PEER_MISMATCH || status == MOERT_ERROR_PEER_FAILED;
 }
 
 moert_status moert__workspace_check_idle(const moert__workspace *workspace) {
-  if (!workspace->state->dispatched) return MOERT_OK;
+  if (!workspace->note->dispatched) return MOERT_OK;
   return moert__fail(MOERT_ERROR_INVALID_STATE, "the dispatch before on this workspace waits for its combine: call moe.combine first");
 }
 
