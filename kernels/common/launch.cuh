@@ -1,0 +1,99 @@
+//===- launch.cuh - what the launchers of the kernels share -----------------------------------------===//
+//
+// kernels/<op>/launch.cu defines moert__cuda_<op>: it makes the checks that the host backend makes, picks the instance, and puts the kernels on
+// the context's stream. Nothing here waits for the device, allocates outside the arena, or reads device memory, so that every launcher can be
+// captured.
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOE_KERNELS_LAUNCH_CUH
+#define MOE_KERNELS_LAUNCH_CUH
+
+#include "lib/reference/numerics.h"
+#include "lib/runtime/shared.h"
+
+#include "cuda_ops.h" // generated: the launchers' prototypes
+#include <cuda_runtime_api.h>
+
+//===--- instances --------------------------------------------------------------------------------===//
+
+// Whether the library is built with the kernels of a set: MOE_KERNEL_SET is 0, 1 or 2 for minimal, default or full. An instance of a larger set keeps
+// its number and is served by the generic kernel, whose bits are the same.
+#define MOE_SET_minimal 0
+#define MOE_SET_default 1
+#define MOE_SET_full 2
+#define MOE_IS_BUILT(set) (MOE_SET_##set <= MOE_KERNEL_SET)
+
+// Element types as the first column of specializations.def names them.
+enum class Dtype { bf16, f16, f32, any };
+
+inline Dtype dtypeOf(const moert_tensor *tensor) {
+  if (tensor->dtype.code == MOERT_CODE_BFLOAT && tensor->dtype.bits == 16) return Dtype::bf16;
+  if (tensor->dtype.code == MOERT_CODE_FLOAT && tensor->dtype.bits == 16) return Dtype::f16;
+  if (tensor->dtype.code == MOERT_CODE_FLOAT && tensor->dtype.bits == 32) return Dtype::f32;
+  return Dtype::any;
+}
+
+inline bool accepts(Dtype instance, Dtype given) { return instance == Dtype::any || instance == given; }
+
+// Of an element type that is not `any`.
+constexpr moert__format formatOf(Dtype dtype) { return dtype == Dtype::bf16 ? MOERT__BF16 : dtype == Dtype::f16 ? MOERT__F16 : MOERT__F32; }
+
+// Goes through the list of an op's instances. A launcher defines MOE_COLUMNS as nothing and MOE_SPECIALIZATION(set, type, ...) as
+//
+//   if (selection.takes(accepts(Dtype::type, dtype) && <the call's parameters are those of the columns>))
+//     if constexpr (MOE_IS_BUILT(set)) return run<formatOf(Dtype::type), ...>(call, context);
+//
+// includes its specializations.def, and launches the generic kernel behind it unless the selection is mistaken: kernels/moe_route/launch.cu.
+class Selection {
+public:
+  explicit Selection(int32_t wanted) : wanted(wanted) {}
+
+  // Called for each instance in the order of the list, with whether it was made for the parameters of the call: whether to launch it.
+  bool takes(bool fits) {
+    const int32_t number = next++;
+    found |= fits && number == wanted;
+    return fits && (number == wanted || wanted == MOERT__CHOOSE);
+  }
+
+  // Behind the list: whether the caller named an instance that does not fit, or that there is not.
+  bool mistaken() const { return wanted >= 0 && !found; }
+
+private:
+  int32_t wanted, next = 0;
+  bool found = false;
+};
+
+// What a caller that names an instance for other parameters is told.
+inline moert_status failInstance(int32_t instance) {
+  return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "kernel is specialisation %d of the op, which was made for other parameters or element types",
+                     static_cast<int>(instance));
+}
+
+//===--- launches ---------------------------------------------------------------------------------===//
+
+inline moert_status failDevice(cudaError_t error, const char *what) {
+  cudaGetLastError(); // it has been reported
+  return moert__fail(MOERT_ERROR_DEVICE, "%s: %s (%s)", what, cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+inline cudaStream_t streamOf(const moert_context *context) { return static_cast<cudaStream_t>(moert_context_stream(context)); }
+
+// `kernel` on the context's stream. A grid without blocks does nothing.
+template <typename... Parameters, typename... Arguments>
+moert_status launch(const moert_context *context, void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t shared, Arguments... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return MOERT_OK;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(block);
+  config.dynamicSmemBytes = shared;
+  config.stream = streamOf(context);
+  cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+  return error == cudaSuccess ? MOERT_OK : failDevice(error, "a kernel could not be launched");
+}
+
+inline int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Blocks for `work` pieces: as many as fill the device some times over, each of which takes pieces in turns.
+inline unsigned gridFor(int64_t work, int64_t most = 132 * 16) { return static_cast<unsigned>(work < most ? work : most); }
+
+#endif

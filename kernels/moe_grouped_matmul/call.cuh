@@ -1,0 +1,258 @@
+//===- call.cuh - what the kernels of moe.grouped_matmul share ----------------------------------------===//
+//
+// Three kernels in turn: planGroups checks the offsets and counts the row tiles of the groups, checkRowIds looks for the first id outside the rows,
+// and a product kernel, whose blocks take one tile after the other from the list that the plan describes. The host knows neither offsets nor tiles.
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOE_KERNELS_GROUPED_MATMUL_CALL_CUH
+#define MOE_KERNELS_GROUPED_MATMUL_CALL_CUH
+
+#include "kernels/common/device.cuh"
+#include "lib/reference/swiglu.h"
+
+namespace grouped_matmul {
+
+constexpr int kThreads = 256;               // of a product kernel's block
+constexpr int kColumnTile = 256;            // weight rows of a tile
+constexpr int kSumStride = kColumnTile + 8; // floats between rows of a tile's sums: lanes that write fragments meet different banks
+constexpr int kPlanThreads = 1024;
+
+// The activation of an instance; at run time it is that of the call.
+enum class Activation { none, swiglu, atRunTime };
+
+// In the context's arena.
+struct Plan {
+  unsigned long long firstBadRow; // whose id is outside the rows; kNoRow: none
+  int isSound;                    // the offsets are
+  int64_t firstTile[1];           // [groups + 1]: row tiles of the groups before
+};
+constexpr unsigned long long kNoRow = ~0ull;
+
+struct Indices { // i32 or ui32
+  const void *data;
+  bool isUnsigned;
+};
+
+struct Call {
+  int64_t groups, rows, columns, depth, inRows, outColumns;
+  const void *in, *weights, *bias; // bias may be NULL
+  void *out;
+  const float *rowWeights; // may be NULL
+  Indices offsets, rowIds; // the latter's data may be NULL
+  moert__format biasFormat, outFormat;
+  bool swiglu;
+  moert__swiglu_form form;
+  bool readsVectors, writesVectors; // rows, weights and out begin at multiples of 16 bytes
+  Plan *plan;
+  moert__fault *fault;
+  int op;
+};
+
+__device__ inline int64_t indexAt(const Indices &indices, int64_t position) {
+  return indices.isUnsigned ? static_cast<int64_t>(static_cast<const uint32_t *>(indices.data)[position])
+                            : static_cast<int64_t>(static_cast<const int *>(indices.data)[position]);
+}
+
+//===--- the plan ---------------------------------------------------------------------------------===//
+
+// The same order of checks as the host's, given that those before held.
+__device__ inline int offsetFault(const Call &call, int64_t g) {
+  int64_t offset = indexAt(call.offsets, g);
+  if (offset < 0) return MOERT__FAULT_OFFSET_NEGATIVE;
+  if (g > 0 && offset < indexAt(call.offsets, g - 1)) return MOERT__FAULT_OFFSET_DESCENDS;
+  return offset > call.rows ? MOERT__FAULT_OFFSET_EXCEEDS : MOERT__FAULT_NONE;
+}
+
+__device__ inline void reportOffset(const Call &call, int64_t g) {
+  int kind = offsetFault(call, g);
+  int64_t offset = indexAt(call.offsets, g);
+  if (kind == MOERT__FAULT_OFFSET_DESCENDS)
+    report(call.fault, call.op, kind, g, offset, g - 1, indexAt(call.offsets, g - 1));
+  else
+    report(call.fault, call.op, kind, g, offset, call.rows);
+}
+
+__device__ inline bool offsetsAreSound(const Call &call) {
+  __shared__ unsigned long long firstBad;
+  if (threadIdx.x == 0) firstBad = kNoRow;
+  __syncthreads();
+  for (int64_t g = threadIdx.x; g <= call.groups; g += kPlanThreads)
+    if (offsetFault(call, g) != MOERT__FAULT_NONE) atomicMin(&firstBad, static_cast<unsigned long long>(g));
+  __syncthreads();
+  if (firstBad == kNoRow) return true;
+  if (threadIdx.x == 0) reportOffset(call, static_cast<int64_t>(firstBad));
+  return false;
+}
+
+__device__ inline int64_t sumOfWarpUpTo(int64_t value) {
+  for (int distance = 1; distance < 32; distance *= 2) {
+    int64_t before = __shfl_up_sync(~0u, value, distance);
+    if (threadIdx.x % 32 >= distance) value += before;
+  }
+  return value;
+}
+
+// Of all threads up to this one; *total of all.
+__device__ inline int64_t sumOfBlockUpTo(int64_t value, int64_t *total) {
+  __shared__ int64_t warps[kPlanThreads / 32];
+  int warp = threadIdx.x / 32;
+  int64_t sum = sumOfWarpUpTo(value);
+  if (threadIdx.x % 32 == 31) warps[warp] = sum;
+  __syncthreads();
+  if (warp == 0) warps[threadIdx.x] = sumOfWarpUpTo(warps[threadIdx.x]);
+  __syncthreads();
+  *total = warps[kPlanThreads / 32 - 1];
+  int64_t before = warp > 0 ? warps[warp - 1] : 0;
+  __syncthreads(); // `warps` may be written again
+  return before + sum;
+}
+
+__device__ inline int64_t rowTilesOf(const Call &call, int64_t group, int rowTile) {
+  return (indexAt(call.offsets, group + 1) - indexAt(call.offsets, group) + rowTile - 1) / rowTile;
+}
+
+// One block.
+__global__ void __launch_bounds__(kPlanThreads) planGroups(const __grid_constant__ Call call, int rowTile) {
+  Plan *plan = call.plan;
+  bool sound = offsetsAreSound(call);
+  if (threadIdx.x == 0) {
+    plan->isSound = sound;
+    plan->firstBadRow = kNoRow;
+    plan->firstTile[0] = 0;
+  }
+  if (!sound) return;
+  int64_t before = 0;
+  for (int64_t first = 0; first < call.groups; first += kPlanThreads) {
+    int64_t group = first + threadIdx.x, total;
+    int64_t end = before + sumOfBlockUpTo(group < call.groups ? rowTilesOf(call, group, rowTile) : 0, &total);
+    if (group < call.groups) plan->firstTile[group + 1] = end;
+    before += total;
+  }
+}
+
+__global__ void checkRowIds(const __grid_constant__ Call call) {
+  if (!call.plan->isSound) return;
+  int64_t end = indexAt(call.offsets, call.groups);
+  int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t r = indexAt(call.offsets, 0) + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; r < end; r += stride) {
+    int64_t id = indexAt(call.rowIds, r);
+    if (id < 0 || id >= call.inRows) atomicMin(&call.plan->firstBadRow, static_cast<unsigned long long>(r));
+  }
+}
+
+// Whether there is something to multiply with: what the kernels before found wrong is reported, and nothing written.
+__device__ inline bool callIsSound(const Call &call) {
+  if (!call.plan->isSound) return false;
+  unsigned long long row = call.plan->firstBadRow;
+  if (row == kNoRow) return true;
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    report(call.fault, call.op, MOERT__FAULT_ROW_ID, static_cast<long long>(row), indexAt(call.rowIds, static_cast<int64_t>(row)), call.inRows);
+  return false;
+}
+
+//===--- tiles ------------------------------------------------------------------------------------===//
+
+struct Tile {
+  int64_t group, firstRow, column; // `column` of out
+  int rows;
+};
+
+template <Activation kActivation> __device__ bool isGated(const Call &call) {
+  return kActivation == Activation::atRunTime ? call.swiglu : kActivation == Activation::swiglu;
+}
+
+// Columns of out in a tile.
+__device__ inline int tileWidth(bool gated) { return gated ? kColumnTile / 2 : kColumnTile; }
+__device__ inline int64_t columnTiles(const Call &call, bool gated) { return (call.outColumns + tileWidth(gated) - 1) / tileWidth(gated); }
+__device__ inline int64_t countTiles(const Call &call, bool gated) { return call.plan->firstTile[call.groups] * columnTiles(call, gated); }
+
+// The last group whose first row tile is at most `rowTile`: it has tiles. A warp probes 32 places at a time.
+__device__ inline int64_t groupOf(const Call &call, int64_t rowTile) {
+  int lane = threadIdx.x % 32;
+  int64_t first = 0, count = call.groups;
+  while (count > 1) {
+    int64_t step = (count + 31) / 32;
+    bool reached = lane * step < count && call.plan->firstTile[first + lane * step] <= rowTile;
+    int last = 31 - __clz(__ballot_sync(~0u, reached));
+    first += last * step;
+    count = count - last * step < step ? count - last * step : step;
+  }
+  return first;
+}
+
+// The tiles of a group follow each other, those of the same weights side by side: they share them in the cache.
+__device__ inline Tile tileAt(const Call &call, int64_t number, int rowTile, bool gated) {
+  int64_t across = columnTiles(call, gated);
+  Tile tile;
+  tile.group = groupOf(call, number / across);
+  int64_t first = call.plan->firstTile[tile.group];
+  int64_t down = call.plan->firstTile[tile.group + 1] - first, within = number - first * across;
+  tile.firstRow = indexAt(call.offsets, tile.group) + within % down * rowTile;
+  int64_t rows = indexAt(call.offsets, tile.group + 1) - tile.firstRow;
+  tile.rows = static_cast<int>(rows < rowTile ? rows : rowTile);
+  tile.column = within / down * tileWidth(gated);
+  return tile;
+}
+
+// Where the rows and the weight rows of a tile begin, in elements. What the tile has beyond the last repeats that one: it is multiplied and not
+// stored.
+struct Origins {
+  int64_t row[kThreads], weight[kThreads];
+};
+
+// Weight rows of a gated tile alternate, eight of the gate and the eight of the up projection that belong to them: both are then in the same tile.
+__device__ inline int64_t weightRowOf(const Call &call, const Tile &tile, int place, bool gated) {
+  int64_t column = tile.column + (gated ? place / 16 * 8 + place % 8 : place);
+  if (column >= call.outColumns) column = call.outColumns - 1;
+  return gated && place % 16 >= 8 ? call.outColumns + column : column;
+}
+
+// Called by all threads; the barrier behind it is the caller's.
+__device__ inline void findOrigins(const Call &call, const Tile &tile, bool gated, Origins *origins) {
+  int place = threadIdx.x;
+  int64_t row = tile.firstRow + (place < tile.rows ? place : tile.rows - 1);
+  origins->row[place] = (call.rowIds.data ? indexAt(call.rowIds, row) : row) * call.depth;
+  origins->weight[place] = (tile.group * call.columns + weightRowOf(call, tile, place, gated)) * call.depth;
+}
+
+//===--- results ----------------------------------------------------------------------------------===//
+
+__device__ inline float addBias(const Call &call, int64_t group, int64_t column, float sum) {
+  return call.bias ? sum + moert__load(call.biasFormat, call.bias, group * call.columns + column) : sum;
+}
+
+__device__ inline void storeEight(const Call &call, int64_t index, const float (&values)[8]) {
+  if (!call.writesVectors) {
+    for (int i = 0; i < 8; ++i) moert__store(call.outFormat, call.out, index + i, values[i]);
+  } else if (call.outFormat == MOERT__F32) {
+    float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(call.out) + index);
+    to[0] = make_float4(values[0], values[1], values[2], values[3]);
+    to[1] = make_float4(values[4], values[5], values[6], values[7]);
+  } else {
+    alignas(16) uint16_t narrow[8];
+    for (int i = 0; i < 8; ++i) moert__store(call.outFormat, narrow, i, values[i]);
+    *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(call.out) + index) = *reinterpret_cast<const uint4 *>(narrow);
+  }
+}
+
+// Bias, activation, row weight and rounding of a tile whose sums are in shared memory, [rows][kSumStride].
+__device__ inline void finishTile(const Call &call, const Tile &tile, bool gated, const float *sums) {
+  const int units = tileWidth(gated) / 8; // of eight columns
+  for (int unit = threadIdx.x; unit < tile.rows * units; unit += kThreads) {
+    int64_t row = tile.firstRow + unit / units, column = tile.column + unit % units * 8;
+    if (column >= call.outColumns) continue;
+    const float *from = sums + unit / units * kSumStride + unit % units * (gated ? 16 : 8);
+    float values[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      values[i] = addBias(call, tile.group, column + i, from[i]);
+      if (gated) values[i] = moert__swiglu(call.form, values[i], addBias(call, tile.group, call.outColumns + column + i, from[8 + i]));
+      if (call.rowWeights) values[i] *= call.rowWeights[row];
+    }
+    storeEight(call, row * call.outColumns + column, values);
+  }
+}
+
+} // namespace grouped_matmul
+
+#endif
