@@ -1,8 +1,10 @@
 //===- build.c - making ops through the MLIR C API ------------------------------------------------===//
 
 #include "lib/ir/build.h"
+#include "moe-mlir-c/MoeMlir.h"
 #include <mlir-c/AffineMap.h>
 #include <mlir-c/Dialect/LLVM.h>
+#include <mlir-c/Dialect/Linalg.h>
 #include <moert/moert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,19 @@ MlirOperation moeBuild(MlirOperation before, const char *name, intptr_t numOpera
 MlirValue moeBuildValue(MlirOperation before, const char *name, intptr_t numOperands, const MlirValue *operands, MlirType result,
                         intptr_t numAttributes, const MlirNamedAttribute *attributes) {
   return mlirOperationGetResult(moeBuild(before, name, numOperands, operands, 1, &result, numAttributes, attributes), 0);
+}
+
+void moeBuildLinalg(MlirOperation before, const char *name, MlirValue input, MlirValue output) {
+  MlirContext mlir = mlirOperationGetContext(before);
+  MlirOperationState state = mlirOperationStateGet(STR(name), mlirOperationGetLocation(before));
+  MlirNamedAttribute sizes = moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 2, (int32_t[]){1, 1}));
+  MlirRegion body = mlirRegionCreate();
+  mlirOperationStateAddOperands(&state, 2, (MlirValue[]){input, output});
+  mlirOperationStateAddAttributes(&state, 1, &sizes);
+  mlirOperationStateAddOwnedRegions(&state, 1, &body);
+  MlirOperation op = mlirOperationCreate(&state);
+  mlirLinalgFillBuiltinNamedOpRegion(op);
+  mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(before), before, op);
 }
 
 MlirType moeInt64Type(MlirContext context) { return mlirIntegerTypeGet(context, 64); }
@@ -139,6 +154,52 @@ bool moeConstantValue(MlirValue number, int64_t *constant) {
     return false;
   *constant = mlirIntegerAttrGetValueInt(value);
   return true;
+}
+
+bool moeIsDeviceWork(MlirOperation op) {
+  for (op = mlirOperationGetParentOperation(op); !mlirOperationIsNull(op); op = mlirOperationGetParentOperation(op))
+    if (moeIs(op, "linalg.") || moeIs(op, "scf.forall") || moeIs(op, "scf.parallel") || moeIs(op, "affine.parallel") || moeHasEpilogue(op))
+      return true;
+  return false;
+}
+
+// Unreachable code can have a circle of views.
+MlirValue moeRootOf(MlirValue buffer) {
+  for (int views = 0; views < 1024 && mlirValueIsAOpResult(buffer); ++views) {
+    MlirOperation op = mlirOpResultGetOwner(buffer);
+    if (!moeIs(op, "memref.") || mlirOperationGetNumOperands(op) == 0 || !mlirTypeIsAMemRef(mlirValueGetType(mlirOperationGetOperand(op, 0)))) break;
+    buffer = mlirOperationGetOperand(op, 0);
+  }
+  return buffer;
+}
+
+bool moeIsInHostSpace(MlirValue value) {
+  MlirType type = mlirValueGetType(value);
+  if (mlirTypeIsAMemRef(type)) return moeMlirAttributeIsAHost(mlirMemRefTypeGetMemorySpace(type));
+  return mlirTypeIsAUnrankedMemRef(type) && moeMlirAttributeIsAHost(mlirUnrankedMemrefGetMemorySpace(type));
+}
+
+bool moeIsHostMemory(MlirValue buffer) {
+  MlirValue root = moeRootOf(buffer);
+  if (moeIsInHostSpace(buffer) || moeIsInHostSpace(root)) return true;
+  if (!mlirValueIsAOpResult(root)) return false;
+  MlirOperation op = mlirOpResultGetOwner(root);
+  return moeIs(op, "memref.get_global") || moeIs(op, "memref.alloca");
+}
+
+static bool isFloat8(MlirValue value) {
+  MlirType type = mlirValueGetType(value);
+  return mlirTypeIsAFloat(type) && mlirFloatTypeGetWidth(type) == 8;
+}
+
+MlirLogicalResult moeCheckArithmetic(MlirOperation op) {
+  if (moeIs(op, "arith.bitcast") || moeIs(op, "arith.constant") || moeIs(op, "arith.select") || !(moeIs(op, "arith.") || moeIs(op, "math.")))
+    return MOE_OK;
+  bool float8 = false;
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(op); ++i) float8 |= isFloat8(mlirOperationGetOperand(op, i));
+  for (intptr_t i = 0; i < mlirOperationGetNumResults(op); ++i) float8 |= isFloat8(mlirOperationGetResult(op, i));
+  return float8 ? moeError(op, "computes with 8-bit floats, which nothing lowers: leave them to ops of moe and ep, or convert their bits as integers")
+                : MOE_OK;
 }
 
 MlirLogicalResult moeCheckExtents(MlirOperation op, int index, MlirType buffer) {

@@ -17,6 +17,9 @@ MlirOperation moeBuild(MlirOperation before, const char *name, intptr_t numOpera
 MlirValue moeBuildValue(MlirOperation before, const char *name, intptr_t numOperands, const MlirValue *operands, MlirType result,
                         intptr_t numAttributes, const MlirNamedAttribute *attributes);
 
+// "linalg.copy" and "linalg.fill", on buffers.
+void moeBuildLinalg(MlirOperation before, const char *name, MlirValue input, MlirValue output);
+
 MlirValue moeBuildConstant(MlirOperation before, MlirType integerOrIndex, int64_t value);
 MlirValue moeBuildIndex(MlirOperation before, MlirValue number);  // an index or i64 as index
 MlirValue moeBuildInt64(MlirOperation before, MlirValue number);  // the same as i64
@@ -37,10 +40,19 @@ bool moeIs(MlirOperation op, const char *name);
 bool moeIsPublic(MlirOperation symbol); // also if it does not say so
 
 // Facts about types and values
-int64_t moeDtypeCode(MlirType element);                                          // moert_dtype as code | bits << 8 | lanes << 16
-int64_t moeElementBytes(MlirType element);                                       // 0 if not 1, 2, 4 or 8
-int64_t moeStaticBytes(MlirType buffer);                                         // MOE_DYNAMIC if a dimension is not known or the product overflows
-bool moeConstantValue(MlirValue number, int64_t *constant);                      // of arith.constant and index.constant
+int64_t moeDtypeCode(MlirType element);                     // moert_dtype as code | bits << 8 | lanes << 16
+int64_t moeElementBytes(MlirType element);                  // 0 if not 1, 2, 4 or 8
+int64_t moeStaticBytes(MlirType buffer);                    // MOE_DYNAMIC if a dimension is not known or the product overflows
+bool moeConstantValue(MlirValue number, int64_t *constant); // of arith.constant and index.constant
+// Whether an op around `op` makes what is inside it the work of the device.
+bool moeIsDeviceWork(MlirOperation op);
+bool moeIsInHostSpace(MlirValue value); // a memref in #moe.host
+// Whether a buffer is host memory whatever the target: in #moe.host, a constant, or on a function's stack.
+bool moeIsHostMemory(MlirValue buffer);
+// What casts and views of a buffer are made of.
+MlirValue moeRootOf(MlirValue buffer);
+// That an op of arith or math is none on 8-bit floats: nothing lowers those, and LLVM would say so of something else.
+MlirLogicalResult moeCheckArithmetic(MlirOperation op);
 MlirLogicalResult moeCheckExtents(MlirOperation op, int index, MlirType buffer); // as many as dynamic dimensions
 MlirLogicalResult moeCheckContiguousBuffer(MlirOperation op, MlirType buffer);   // identity layout, default memory space, at most MOE_MAX_RANK
 

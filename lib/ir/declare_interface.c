@@ -124,6 +124,7 @@ typedef struct Trail {
   MlirValue *values;
   size_t count, capacity; // at most half as many values as the table has places
   size_t *table;          // by a value's address: its number from 1; 0: free
+  bool lost;              // there was no memory for it
 } Trail;
 
 static size_t *placeOf(const Trail *trail, MlirValue value) {
@@ -135,17 +136,23 @@ static size_t *placeOf(const Trail *trail, MlirValue value) {
 }
 
 static void growTrail(Trail *trail) {
+  size_t capacity = trail->capacity ? 2 * trail->capacity : 64, *table = calloc(capacity, sizeof *table);
+  MlirValue *values = realloc(trail->values, capacity / 2 * sizeof *values);
+  if (values) trail->values = values;
+  trail->lost = !table || !values;
+  if (trail->lost) {
+    free(table);
+    return;
+  }
   free(trail->table);
-  trail->capacity = trail->capacity ? 2 * trail->capacity : 64;
-  trail->table = calloc(trail->capacity, sizeof *trail->table);
-  trail->values = realloc(trail->values, trail->capacity / 2 * sizeof *trail->values);
-  if (!trail->table || !trail->values) abort(); // as LLVM does when it has no memory
+  trail->table = table, trail->capacity = capacity;
   for (size_t i = 0; i < trail->count; ++i) *placeOf(trail, trail->values[i]) = i + 1;
 }
 
 static void follow(Trail *trail, MlirValue value) {
   if (mlirValueIsNull(value)) return;
-  if (trail->count == trail->capacity / 2) growTrail(trail);
+  if (!trail->lost && trail->count == trail->capacity / 2) growTrail(trail);
+  if (trail->lost) return;
   size_t *number = placeOf(trail, value);
   if (*number) return;
   trail->values[trail->count++] = value;
@@ -195,13 +202,14 @@ static void followBack(const Function *function, MlirValue value, Trail *trail) 
     follow(trail, writtenInto(op, result));
 }
 
-static void markDestinations(const Function *function) {
-  Trail trail = {NULL, 0, 0, NULL};
+static MlirLogicalResult markDestinations(const Function *function) {
+  Trail trail = {.count = 0};
   MoeOpList returns = MOE_FIND(function->op, "func.return");
   for (intptr_t i = 0; i < returns.count; ++i)
     for (intptr_t k = 0; k < mlirOperationGetNumOperands(returns.ops[i]); ++k) follow(&trail, mlirOperationGetOperand(returns.ops[i], k));
   for (size_t i = 0; i < trail.count; ++i) followBack(function, trail.values[i], &trail);
   free(returns.ops), free(trail.values), free(trail.table);
+  return trail.lost ? moeError(function->op, "cannot be looked through: there is no memory") : MOE_OK;
 }
 
 //===--- which arguments are workspaces -----------------------------------------------------------===//
@@ -358,7 +366,7 @@ static MlirLogicalResult readFunction(Function *function) {
   function->arguments = calloc((size_t)count, sizeof *function->arguments);
   MOE_TRY(checkResults(function->op));
   for (intptr_t i = 0; i < function->count; ++i) MOE_TRY(readArgument(function, i, attributes));
-  markDestinations(function);
+  MOE_TRY(markDestinations(function));
   markWorkspaces(function);
   return MOE_OK;
 }

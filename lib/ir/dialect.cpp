@@ -362,6 +362,10 @@ static LogicalResult verifyDetached(Operation *op) {
 
 bool moeVerifyDetached(MlirOperation op) { return succeeded(verifyDetached(unwrap(op))); }
 
+//===--- remarks, which the C API cannot emit -----------------------------------------------------===//
+
+void moeRemark(MlirOperation op, const char *text) { emitRemark(unwrap(op)->getLoc()) << unwrap(op)->getName().getStringRef() << ": " << text; }
+
 //===--- C API ------------------------------------------------------------------------------------===//
 
 MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(Moe, moe, moe::MoeDialect)

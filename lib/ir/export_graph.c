@@ -25,7 +25,16 @@ typedef struct Text {
   char *data;
   size_t used, capacity;
   int serial; // of the next global
+  bool lost;  // there was no memory for it
 } Text;
+
+static void makeRoom(Text *text, size_t bytes) {
+  if (text->lost || text->used + bytes <= text->capacity) return;
+  size_t capacity = 2 * (text->used + bytes);
+  char *data = realloc(text->data, capacity);
+  text->lost = !data;
+  if (data) text->data = data, text->capacity = capacity;
+}
 
 static void print(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void print(Text *text, const char *format, ...) {
@@ -34,14 +43,9 @@ static void print(Text *text, const char *format, ...) {
   va_copy(again, arguments);
   size_t length = (size_t)vsnprintf(NULL, 0, format, arguments);
   va_end(arguments);
-  if (text->used + length + 1 > text->capacity) {
-    text->capacity = 2 * (text->used + length + 1);
-    text->data = realloc(text->data, text->capacity);
-    if (!text->data) abort(); // as LLVM does when it has no memory
-  }
-  vsnprintf(text->data + text->used, length + 1, format, again);
+  makeRoom(text, length + 1);
+  if (!text->lost) text->used += (size_t)vsnprintf(text->data + text->used, length + 1, format, again);
   va_end(again);
-  text->used += length;
 }
 
 //===--- constants --------------------------------------------------------------------------------===//
@@ -65,19 +69,21 @@ static int writeNumbers(Text *text, intptr_t count, const int64_t *numbers) {
 
 // A struct, or an array of structs, is built field by field in the initialiser of its global.
 typedef struct Field {
-  enum { NUMBER, GLOBAL, FUNCTION } kind;
-  int64_t number;       // or the number of a global
-  const char *function; // entry of this function
+  enum { NUMBER, GLOBAL, SYMBOL } kind;
+  int64_t number;     // or the number of a global
+  const char *prefix; // of a symbol, which has two parts
+  const char *symbol;
 } Field;
 
-static Field number(int64_t value) { return (Field){NUMBER, value, NULL}; }
-static Field global(int constant) { return (Field){GLOBAL, constant, NULL}; }
+static Field number(int64_t value) { return (Field){NUMBER, value, NULL, NULL}; }
+static Field global(int constant) { return (Field){GLOBAL, constant, NULL, NULL}; }
+static Field symbol(const char *prefix, const char *name) { return (Field){SYMBOL, 0, prefix, name}; }
 
 static void writeField(Text *text, const Field *field, const char *type, const char *position, int *value) {
   if (field->kind == NUMBER)
     print(text, "  %%f%d = llvm.mlir.constant(%" PRId64 " : i64) : i64\n", *value, field->number);
-  else if (field->kind == FUNCTION)
-    print(text, "  %%f%d = llvm.mlir.addressof @\"moe.entry.%s\" : !llvm.ptr\n", *value, field->function);
+  else if (field->kind == SYMBOL)
+    print(text, "  %%f%d = llvm.mlir.addressof @\"%s%s\" : !llvm.ptr\n", *value, field->prefix, field->symbol);
   else if (field->number < 0)
     print(text, "  %%f%d = llvm.mlir.zero : !llvm.ptr\n", *value);
   else
@@ -180,7 +186,7 @@ static int writeWorkspace(Text *text, MlirAttribute workspace) {
   return writeNumbers(text, sizeof numbers / 8, numbers);
 }
 
-enum { ARGUMENT_FIELDS = 8, FUNCTION_FIELDS = 4, GRAPH_FIELDS = 9 };
+enum { ARGUMENT_FIELDS = 8, FUNCTION_FIELDS = 5, GRAPH_FIELDS = 10 };
 _Static_assert(sizeof(moert_argument_info) == 8 * ARGUMENT_FIELDS && sizeof(moert_function_info) == 8 * FUNCTION_FIELDS, "the tables follow moert.h");
 _Static_assert(sizeof(moert_graph_description) == 8 * GRAPH_FIELDS, "the description follows moert.h");
 
@@ -243,15 +249,16 @@ static void writeEntry(Text *text, const char *name, MlirAttribute interface) {
   print(text, ") -> i32\n  llvm.return %%status : i32\n}\n");
 }
 
-static void writeFunction(Text *text, const char *name, MlirAttribute interface, Field *fields) {
+static void writeFunction(Text *text, const char *name, MlirAttribute interface, bool capturable, Field *fields) {
   intptr_t count = mlirArrayAttrGetNumElements(interface);
   Field *arguments = calloc((size_t)count * ARGUMENT_FIELDS + 1, sizeof *arguments);
   for (intptr_t i = 0; i < count; ++i) writeArgument(text, mlirArrayAttrGetElement(interface, i), &arguments[i * ARGUMENT_FIELDS]);
   writeEntry(text, name, interface);
   fields[0] = global(writeString(text, STR(name)));
-  fields[1] = (Field){FUNCTION, 0, name};
+  fields[1] = symbol("moe.entry.", name);
   fields[2] = number(count);
   fields[3] = global(writeTable(text, count, ARGUMENT_FIELDS, arguments));
+  fields[4] = number(capturable);
   free(arguments);
 }
 
@@ -263,6 +270,14 @@ static int writeKernelKeys(Text *text, MlirAttribute keys, intptr_t count) {
   int table = writeTable(text, count, 1, fields);
   free(fields);
   return table;
+}
+
+// Zero until the runtime has found the kernels.
+static Field writeKernelSlots(Text *text, intptr_t count) {
+  if (count == 0) return global(-1);
+  print(text, "llvm.mlir.global internal @" MOE_KERNEL_SLOTS "() : !llvm.array<%ld x ptr> {\n", (long)count);
+  print(text, "  %%0 = llvm.mlir.zero : !llvm.array<%ld x ptr>\n  llvm.return %%0 : !llvm.array<%ld x ptr>\n}\n", (long)count, (long)count);
+  return symbol("", MOE_KERNEL_SLOTS);
 }
 
 static void writeGraph(Text *text, MlirOperation module, int functions, intptr_t numFunctions) {
@@ -278,6 +293,7 @@ static void writeGraph(Text *text, MlirOperation module, int functions, intptr_t
       global(functions),
       number(numKeys),
       global(numKeys ? writeKernelKeys(text, keys, numKeys) : -1),
+      writeKernelSlots(text, numKeys),
   };
   writeStructs(text, "external", "moert_graph_info", 0, GRAPH_FIELDS, fields);
 }
@@ -316,7 +332,9 @@ static MlirLogicalResult writeFunctions(Text *text, MlirOperation module, const 
   intptr_t count = 0;
   for (intptr_t i = 0; i < found->count; ++i) {
     if (!exportedName(found->ops[i], names[count], sizeof *names)) continue;
-    writeFunction(text, names[count], mlirOperationGetAttributeByName(found->ops[i], STR(MOE_INTERFACE)), &fields[count * FUNCTION_FIELDS]);
+    MlirAttribute interface = mlirOperationGetAttributeByName(found->ops[i], STR(MOE_INTERFACE));
+    bool capturable = mlirAttributeIsNull(mlirOperationGetAttributeByName(found->ops[i], STR(MOE_NOT_CAPTURABLE)));
+    writeFunction(text, names[count], interface, capturable, &fields[count * FUNCTION_FIELDS]);
     ++count;
   }
   if (count) writeGraph(text, module, writeTable(text, count, FUNCTION_FIELDS, fields), count);
@@ -333,7 +351,7 @@ static MlirLogicalResult writeModule(Text *text, MlirOperation module) {
 }
 
 static bool isDeclaration(MlirOperation op) {
-  return moeIs(op, "llvm.func") && mlirBlockIsNull(mlirRegionGetFirstBlock(mlirOperationGetRegion(op, 0)));
+  return (moeIs(op, "llvm.func") || moeIs(op, "llvm.mlir.global")) && mlirBlockIsNull(mlirRegionGetFirstBlock(mlirOperationGetRegion(op, 0)));
 }
 
 // The parsed ops move into the module, but for declarations of what it already has.
@@ -348,6 +366,10 @@ static MlirLogicalResult insertAll(MlirOperation module, MlirModule parsed) {
     if (mlirOperationIsNull(taken)) {
       mlirOperationRemoveFromParent(op);
       mlirBlockAppendOwnedOperation(body, op);
+    } else if (mlirStringRefEqual(name, STR(MOE_KERNEL_SLOTS)) && isDeclaration(taken)) {
+      mlirOperationDestroy(taken); // of moe-lower-to-runtime
+      mlirOperationRemoveFromParent(op);
+      mlirBlockAppendOwnedOperation(body, op);
     } else if (!isDeclaration(op)) {
       result = moeError(taken, "has the name '%.*s', which a graph's description needs: choose another", (int)name.length, name.data);
     }
@@ -358,8 +380,9 @@ static MlirLogicalResult insertAll(MlirOperation module, MlirModule parsed) {
 
 static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   (void)options;
-  Text text = {NULL, 0, 0, 0};
+  Text text = {.serial = 0};
   MlirLogicalResult result = writeModule(&text, module);
+  if (mlirLogicalResultIsSuccess(result) && text.lost) result = moeError(module, "could not be given its description: there is no memory");
   if (mlirLogicalResultIsSuccess(result)) {
     MlirModule parsed = mlirModuleCreateParse(mlirOperationGetContext(module), mlirStringRefCreate(text.data, text.used));
     if (mlirModuleIsNull(parsed)) {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------------------------------===//
 
 #include "lib/ir/build.h"
+#include "lib/ir/interface.h"
 #include "lib/ir/lowering.h"
 #include "lib/ir/passes.h"
 #include "moe-mlir-c/MoeMlir.h"
@@ -119,23 +120,70 @@ static MlirLogicalResult lowerOps(MlirOperation function, MoeLowering *lowering)
   return result;
 }
 
-static MlirLogicalResult lowerFunction(MlirOperation function) {
+// An exchange between the hosts of the ranks, which a CUDA graph cannot hold.
+static void markCapturable(MlirOperation function) {
+  MoeOpList ours = MOE_FIND(function, "moe.", "ep.");
+  for (intptr_t i = 0; i < ours.count; ++i)
+    if (moeOpOf(ours.ops[i])->fabric && !moeOpOf(ours.ops[i])->kernel)
+      mlirOperationSetAttributeByName(function, STR(MOE_NOT_CAPTURABLE), mlirUnitAttrGet(mlirOperationGetContext(function)));
+  free(ours.ops);
+}
+
+static MlirLogicalResult lowerFunction(MlirOperation function, bool host) {
   MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(function, 0));
   if (mlirBlockIsNull(entry)) return lowerDeclaration(function), MOE_OK;
   intptr_t count = mlirBlockGetNumArguments(entry);
   MlirValue context = count ? mlirBlockGetArgument(entry, count - 1) : (MlirValue){NULL};
   if (!count || !mlirTypeIsALLVMPointerType(mlirValueGetType(context))) return moeError(function, "must take a !moe.context as its last argument");
-  MoeLowering lowering = {mlirOperationGetContext(function), function, context, entry, returnStatuses(function), {NULL}};
+  MoeLowering lowering = {.mlir = mlirOperationGetContext(function),
+                          .before = function,
+                          .host = host,
+                          .context = context,
+                          .entry = entry,
+                          .exit = returnStatuses(function)};
   setFunctionType(function, entry);
+  markCapturable(function);
   return lowerOps(function, &lowering);
+}
+
+static bool isForHost(MlirOperation module) {
+  MlirAttribute target = mlirOperationGetAttributeByName(module, STR(MOE_TARGET));
+  return mlirAttributeIsNull(target) || !mlirAttributeIsAString(target) || mlirStringRefEqual(mlirStringAttrGetValue(target), STR("host"));
+}
+
+// moe-export-graph defines them.
+static void declareKernelSlots(MlirOperation module) {
+  MlirAttribute keys = mlirOperationGetAttributeByName(module, STR(MOE_KERNELS));
+  intptr_t count = mlirAttributeIsNull(keys) || !mlirAttributeIsAArray(keys) ? 0 : mlirArrayAttrGetNumElements(keys);
+  if (count == 0) return;
+  MlirContext mlir = mlirOperationGetContext(module);
+  MlirOperationState state = mlirOperationStateGet(STR("llvm.mlir.global"), mlirOperationGetLocation(module));
+  MlirRegion none = mlirRegionCreate();
+  MlirAttribute linkage = mlirLLVMLinkageAttrGet(mlir, MlirLLVMLinkageExternal);
+  MlirNamedAttribute attributes[4] = {moeNamed(mlir, "sym_name", mlirStringAttrGet(mlir, STR(MOE_KERNEL_SLOTS))),
+                                      moeNamed(mlir, "global_type", mlirTypeAttrGet(mlirLLVMArrayTypeGet(moePointerType(mlir), (unsigned)count))),
+                                      moeNamed(mlir, "linkage", linkage),
+                                      moeNamed(mlir, "addr_space", mlirIntegerAttrGet(mlirIntegerTypeGet(mlir, 32), 0))};
+  mlirOperationStateAddAttributes(&state, 4, attributes);
+  mlirOperationStateAddOwnedRegions(&state, 1, &none);
+  mlirBlockAppendOwnedOperation(mlirModuleGetBody(mlirModuleFromOperation(module)), mlirOperationCreate(&state));
+}
+
+static MlirWalkResult checkArithmetic(MlirOperation op, void *data) {
+  MlirLogicalResult *result = data;
+  if (mlirLogicalResultIsFailure(moeCheckArithmetic(op))) *result = MOE_FAIL;
+  return MlirWalkResultAdvance;
 }
 
 static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   (void)options;
+  bool host = isForHost(module);
   MoeOpList functions = MOE_FIND(module, "func.func");
   MlirLogicalResult result = MOE_OK;
+  mlirOperationWalk(module, checkArithmetic, &result, MlirWalkPreOrder);
   mlirOperationWalk(module, lowerTypes, NULL, MlirWalkPreOrder);
-  for (intptr_t i = 0; i < functions.count && mlirLogicalResultIsSuccess(result); ++i) result = lowerFunction(functions.ops[i]);
+  declareKernelSlots(module);
+  for (intptr_t i = 0; i < functions.count && mlirLogicalResultIsSuccess(result); ++i) result = lowerFunction(functions.ops[i], host);
   free(functions.ops);
   return result;
 }

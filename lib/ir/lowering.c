@@ -2,6 +2,7 @@
 
 #include "lib/ir/lowering.h"
 #include "lib/ir/build.h"
+#include "lib/ir/interface.h"
 #include <mlir-c/Dialect/LLVM.h>
 #include <moert/moert.h>
 #include <stdlib.h>
@@ -23,19 +24,14 @@ typedef struct Word {
 
 typedef struct Frame {
   MoeLowering *lowering;
-  Word *words;
-  intptr_t count, capacity;
+  Word *words; // room for all that the call can have
+  intptr_t count;
 } Frame;
 
 // The index of `count` new words, which read as 0 until they are set.
 static intptr_t reserve(Frame *frame, intptr_t count) {
   intptr_t first = frame->count;
   frame->count += count;
-  if (frame->count > frame->capacity) {
-    frame->capacity = 2 * frame->count;
-    frame->words = realloc(frame->words, (size_t)frame->capacity * sizeof *frame->words);
-    if (!frame->words) abort(); // as LLVM does when it has no memory
-  }
   MlirOperation before = frame->lowering->before;
   MlirValue zero = moeBuildConstant(before, moeInt64Type(frame->lowering->mlir), 0);
   for (intptr_t i = first; i < frame->count; ++i) frame->words[i] = (Word){zero, 0};
@@ -48,16 +44,67 @@ static void setNumber(Frame *frame, intptr_t word, int64_t number) {
   setValue(frame, word, moeBuildConstant(frame->lowering->before, moeInt64Type(frame->lowering->mlir), number));
 }
 
+//===--- calls of the runtime ---------------------------------------------------------------------===//
+
+static MlirOperation moduleOf(MlirOperation op) {
+  for (MlirOperation parent = op; !mlirOperationIsNull(parent); parent = mlirOperationGetParentOperation(op)) op = parent;
+  return op;
+}
+
+static void declare(MlirOperation before, const char *symbol, intptr_t numInputs, const MlirType *inputs, MlirType result) {
+  MlirContext mlir = mlirOperationGetContext(before);
+  MlirOperation module = moduleOf(before);
+  MlirSymbolTable table = mlirSymbolTableCreate(module);
+  if (mlirOperationIsNull(mlirSymbolTableLookup(table, STR(symbol)))) {
+    MlirOperationState state = mlirOperationStateGet(STR("func.func"), mlirOperationGetLocation(before));
+    MlirRegion body = mlirRegionCreate();
+    mlirOperationStateAddOwnedRegions(&state, 1, &body);
+    MlirNamedAttribute attributes[3] = {moeNamed(mlir, "sym_name", mlirStringAttrGet(mlir, STR(symbol))),
+                                        moeNamed(mlir, "sym_visibility", mlirStringAttrGet(mlir, STR("private"))),
+                                        moeNamed(mlir, "function_type", mlirTypeAttrGet(mlirFunctionTypeGet(mlir, numInputs, inputs, 1, &result)))};
+    mlirOperationStateAddAttributes(&state, 3, attributes);
+    mlirSymbolTableInsert(table, mlirOperationCreate(&state));
+  }
+  mlirSymbolTableDestroy(table);
+}
+
+static MlirValue call(MlirOperation before, const char *symbol, intptr_t numOperands, const MlirValue *operands, MlirType result) {
+  MlirContext mlir = mlirOperationGetContext(before);
+  MlirType types[8];
+  for (intptr_t i = 0; i < numOperands; ++i) types[i] = mlirValueGetType(operands[i]);
+  declare(before, symbol, numOperands, types, result);
+  MlirNamedAttribute callee = moeNamed(mlir, "callee", mlirFlatSymbolRefAttrGet(mlir, STR(symbol)));
+  return moeBuildValue(before, "func.call", numOperands, operands, result, 1, &callee);
+}
+
 //===--- tensors ----------------------------------------------------------------------------------===//
 
 enum { TENSOR_DATA, TENSOR_DEVICE, TENSOR_NDIM_DTYPE, TENSOR_SHAPE, TENSOR_STRIDES, TENSOR_BYTE_OFFSET, TENSOR_WORDS };
 _Static_assert(sizeof(moert_tensor) == 8 * TENSOR_WORDS, "moert_tensor consists of 8-byte words");
 _Static_assert(offsetof(moert_tensor, dtype) == 8 * TENSOR_NDIM_DTYPE + 4, "rank and element type share a word");
 
-// The fields that the type alone decides.
-static void packType(Frame *frame, intptr_t tensor, MlirType type) {
+_Static_assert(sizeof(moert_device) == 8 && offsetof(moert_device, type) == 0, "functions return a moert_device as they return an i64");
+
+// The rank's device, asked for at the beginning of the function. On the host backend it is known: the host.
+static MlirValue deviceOf(MoeLowering *lowering) {
+  MlirContext mlir = lowering->mlir;
+  MlirType pointer = moePointerType(mlir), i64 = moeInt64Type(mlir);
+  if (lowering->host) return moeBuildConstant(lowering->before, i64, MOERT_DEVICE_CPU);
+  if (mlirValueIsNull(lowering->device)) {
+    MlirOperation first = mlirBlockGetFirstOperation(lowering->entry);
+    MlirValue comm = call(first, "moert_context_comm", 1, &lowering->context, pointer);
+    lowering->device = call(first, "moert_comm_device", 1, &comm, i64);
+  }
+  return lowering->device;
+}
+
+// The fields that the type alone decides, and the kind of memory: that of the device, or of the host.
+static void packType(Frame *frame, intptr_t tensor, MlirType type, bool host) {
   intptr_t rank = mlirShapedTypeGetRank(type), extents = reserve(frame, 2 * rank);
-  setNumber(frame, tensor + TENSOR_DEVICE, MOERT_DEVICE_CPU);
+  if (host)
+    setNumber(frame, tensor + TENSOR_DEVICE, MOERT_DEVICE_CPU);
+  else
+    setValue(frame, tensor + TENSOR_DEVICE, deviceOf(frame->lowering));
   setNumber(frame, tensor + TENSOR_NDIM_DTYPE, rank | moeDtypeCode(mlirShapedTypeGetElementType(type)) << 32);
   setAddress(frame, tensor + TENSOR_SHAPE, extents);
   setAddress(frame, tensor + TENSOR_STRIDES, extents + rank);
@@ -68,7 +115,7 @@ static MlirValue addressOf(MlirOperation before, MlirValue buffer) {
   return moeBuildInt64(before, moeBuildValue(before, "memref.extract_aligned_pointer_as_index", 1, &buffer, index, 0, NULL));
 }
 
-static void packTensor(Frame *frame, intptr_t tensor, MlirValue buffer) {
+static void packTensor(Frame *frame, intptr_t tensor, MlirValue buffer, bool host) {
   MlirOperation before = frame->lowering->before;
   MlirContext mlir = frame->lowering->mlir;
   MlirType type = mlirValueGetType(buffer), element = mlirShapedTypeGetElementType(type), results[2 + 2 * MOE_MAX_RANK];
@@ -77,7 +124,7 @@ static void packTensor(Frame *frame, intptr_t tensor, MlirValue buffer) {
   for (intptr_t i = 1; i < 2 + 2 * rank; ++i) results[i] = mlirIndexTypeGet(mlir);
   MlirOperation metadata = moeBuild(before, "memref.extract_strided_metadata", 1, &buffer, 2 + 2 * rank, results, 0, NULL);
 
-  packType(frame, tensor, type);
+  packType(frame, tensor, type, host);
   setValue(frame, tensor + TENSOR_DATA, addressOf(before, buffer));
   MlirValue product[2] = {moeBuildInt64(before, mlirOperationGetResult(metadata, 1)),
                           moeBuildConstant(before, moeInt64Type(mlir), moeElementBytes(element))};
@@ -92,7 +139,7 @@ static void packView(Frame *frame, intptr_t tensor, MlirOperation op, MlirType t
   intptr_t rank = mlirShapedTypeGetRank(type), next = 0;
   for (int i = 0; i < info->numOperands; ++i)
     if (info->operands[i].kind == MOE_EXTENT) next = moeOperandRange(op, i).first;
-  packType(frame, tensor, type);
+  packType(frame, tensor, type, false);
   intptr_t extents = frame->words[tensor + TENSOR_SHAPE].target;
   for (intptr_t dim = 0; dim < rank; ++dim) {
     if (mlirShapedTypeIsDynamicDim(type, dim))
@@ -140,7 +187,8 @@ static intptr_t packOperand(Frame *frame, MlirOperation op, int index, intptr_t 
   } else if (range.count > 0) {
     intptr_t tensors = reserve(frame, range.count * TENSOR_WORDS);
     setAddress(frame, word, tensors);
-    for (intptr_t i = 0; i < range.count; ++i) packTensor(frame, tensors + i * TENSOR_WORDS, mlirOperationGetOperand(op, range.first + i));
+    bool host = strcmp(entry->memory, "host") == 0;
+    for (intptr_t i = 0; i < range.count; ++i) packTensor(frame, tensors + i * TENSOR_WORDS, mlirOperationGetOperand(op, range.first + i), host);
   }
   return word + 1;
 }
@@ -198,28 +246,6 @@ static void storeWords(Frame *frame, MlirValue words, MlirValue base) {
   }
 }
 
-static MlirOperation moduleOf(MlirOperation op) {
-  for (MlirOperation parent = op; !mlirOperationIsNull(parent); parent = mlirOperationGetParentOperation(op)) op = parent;
-  return op;
-}
-
-static void declare(MlirOperation before, const char *symbol, intptr_t numInputs, const MlirType *inputs, MlirType status) {
-  MlirContext mlir = mlirOperationGetContext(before);
-  MlirOperation module = moduleOf(before);
-  MlirSymbolTable table = mlirSymbolTableCreate(module);
-  if (mlirOperationIsNull(mlirSymbolTableLookup(table, STR(symbol)))) {
-    MlirOperationState state = mlirOperationStateGet(STR("func.func"), mlirOperationGetLocation(before));
-    MlirRegion body = mlirRegionCreate();
-    mlirOperationStateAddOwnedRegions(&state, 1, &body);
-    MlirNamedAttribute attributes[3] = {moeNamed(mlir, "sym_name", mlirStringAttrGet(mlir, STR(symbol))),
-                                        moeNamed(mlir, "sym_visibility", mlirStringAttrGet(mlir, STR("private"))),
-                                        moeNamed(mlir, "function_type", mlirTypeAttrGet(mlirFunctionTypeGet(mlir, numInputs, inputs, 1, &status)))};
-    mlirOperationStateAddAttributes(&state, 3, attributes);
-    mlirSymbolTableInsert(table, mlirOperationCreate(&state));
-  }
-  mlirSymbolTableDestroy(table);
-}
-
 // What stands from `before` on moves to a block of its own, which an OK status leads to; any other leads to the function's exit.
 static void leaveUnlessOk(MlirValue status, MoeLowering *lowering) {
   MlirContext mlir = lowering->mlir;
@@ -244,12 +270,30 @@ static void leaveUnlessOk(MlirValue status, MoeLowering *lowering) {
 }
 
 static void callAndCheck(const char *symbol, intptr_t numOperands, const MlirValue *operands, MoeLowering *lowering) {
-  MlirType i32 = mlirIntegerTypeGet(lowering->mlir, 32), types[8];
-  for (intptr_t i = 0; i < numOperands; ++i) types[i] = mlirValueGetType(operands[i]);
-  declare(lowering->before, symbol, numOperands, types, i32);
-  MlirNamedAttribute callee = moeNamed(lowering->mlir, "callee", mlirFlatSymbolRefAttrGet(lowering->mlir, STR(symbol)));
-  MlirValue status = moeBuildValue(lowering->before, "func.call", numOperands, operands, i32, 1, &callee);
-  leaveUnlessOk(status, lowering);
+  leaveUnlessOk(call(lowering->before, symbol, numOperands, operands, mlirIntegerTypeGet(lowering->mlir, 32)), lowering);
+}
+
+// The number of the op's key among the module's; -1: it has none.
+static int32_t slotOf(MlirOperation op) {
+  MlirAttribute key = mlirOperationGetAttributeByName(op, STR(MOE_KERNEL)), keys = mlirOperationGetAttributeByName(moduleOf(op), STR(MOE_KERNELS));
+  if (mlirAttributeIsNull(key) || mlirAttributeIsNull(keys) || !mlirAttributeIsAArray(keys)) return -1;
+  for (intptr_t i = 0; i < mlirArrayAttrGetNumElements(keys); ++i)
+    if (mlirAttributeEqual(mlirArrayAttrGetElement(keys, i), key)) return (int32_t)i;
+  return -1;
+}
+
+// What the runtime has put into the slot of the op's key; NULL, which lets the library choose, for an op without one.
+static MlirValue kernelOf(MlirOperation op) {
+  MlirContext mlir = mlirOperationGetContext(op);
+  MlirType pointer = moePointerType(mlir);
+  int32_t slot = slotOf(op);
+  if (slot < 0) return moeBuildValue(op, "llvm.mlir.zero", 0, NULL, pointer, 0, NULL);
+  MlirNamedAttribute name = moeNamed(mlir, "global_name", mlirFlatSymbolRefAttrGet(mlir, STR(MOE_KERNEL_SLOTS)));
+  MlirNamedAttribute place[2] = {moeNamed(mlir, "elem_type", mlirTypeAttrGet(pointer)),
+                                 moeNamed(mlir, "rawConstantIndices", mlirDenseI32ArrayGet(mlir, 1, &slot))};
+  MlirValue slots = moeBuildValue(op, "llvm.mlir.addressof", 0, NULL, pointer, 1, &name);
+  MlirValue address = moeBuildValue(op, "llvm.getelementptr", 1, &slots, pointer, 2, place);
+  return moeBuildValue(op, "llvm.load", 1, &address, pointer, 0, NULL);
 }
 
 typedef struct Call {
@@ -257,28 +301,34 @@ typedef struct Call {
   intptr_t scalar; // which of them the scalar result is
 } Call;
 
-static Call makeCall(MlirOperation op, MlirType view, MoeLowering *lowering) {
-  Frame frame = {lowering, NULL, 0, 0};
-  Call call = {{NULL}, 0};
+// At most: parameters and arguments with their sizes, and for each operand and the result a tensor with its shape and strides.
+static intptr_t mostWords(MlirOperation op) {
+  const MoeOp *info = moeOpOf(op);
+  return 1 + info->numAttributes + argumentWords(info) + (mlirOperationGetNumOperands(op) + 1) * (TENSOR_WORDS + 2 * MOE_MAX_RANK);
+}
+
+static MlirLogicalResult makeCall(MlirOperation op, MlirType view, MoeLowering *lowering, Call *made) {
+  Frame frame = {lowering, calloc((size_t)mostWords(op), sizeof *frame.words), 0};
+  if (!frame.words) return moeError(op, "cannot be lowered: there is no memory");
   lowering->before = op;
-  intptr_t params = packParameters(&frame, op), args = packArguments(&frame, op, view, &call.scalar);
-  call.words = allocateWords(&frame);
-  MlirValue base = addressOf(op, call.words);
-  storeWords(&frame, call.words, base);
+  intptr_t params = packParameters(&frame, op), args = packArguments(&frame, op, view, &made->scalar);
+  made->words = allocateWords(&frame);
+  MlirValue base = addressOf(op, made->words);
+  storeWords(&frame, made->words, base);
   free(frame.words);
-  MlirValue kernel = moeBuildValue(op, "llvm.mlir.zero", 0, NULL, moePointerType(lowering->mlir), 0, NULL);
-  MlirValue operands[4] = {moeBuildPointer(op, wordAddress(op, base, params)), moeBuildPointer(op, wordAddress(op, base, args)), kernel,
+  MlirValue operands[4] = {moeBuildPointer(op, wordAddress(op, base, params)), moeBuildPointer(op, wordAddress(op, base, args)), kernelOf(op),
                            lowering->context};
   callAndCheck(moeOpOf(op)->symbol, 4, operands, lowering);
-  return call;
+  return MOE_OK;
 }
 
 MlirLogicalResult moeLowerToCall(MlirOperation op, MoeLowering *lowering) {
+  Call made = {{NULL}, 0};
   if (mlirOperationGetNumResults(op) > (moeOpOf(op)->scalar ? 1 : 0)) return moeError(op, "is still on tensors: run one-shot-bufferize first");
   if (moeHasEpilogue(op)) return moeError(op, "still has its epilogue: run moe-expand-epilogues first");
-  Call call = makeCall(op, (MlirType){NULL}, lowering);
+  MOE_TRY(makeCall(op, (MlirType){NULL}, lowering, &made));
   if (moeOpOf(op)->scalar) {
-    MlirValue operands[2] = {call.words, wordIndex(op, call.scalar)};
+    MlirValue operands[2] = {made.words, wordIndex(op, made.scalar)};
     MlirValue number = moeBuildValue(op, "memref.load", 2, operands, moeInt64Type(lowering->mlir), 0, NULL);
     if (mlirTypeIsAIndex(mlirValueGetType(mlirOperationGetResult(op, 0)))) number = moeBuildIndex(op, number);
     moeReplaceOp(op, 1, &number);
@@ -289,8 +339,8 @@ MlirLogicalResult moeLowerToCall(MlirOperation op, MoeLowering *lowering) {
 }
 
 MlirLogicalResult moeLowerViewCheck(MlirOperation op, MlirType view, MoeLowering *lowering) {
-  makeCall(op, view, lowering);
-  return MOE_OK;
+  Call made = {{NULL}, 0};
+  return makeCall(op, view, lowering, &made);
 }
 
 //===--- the arena --------------------------------------------------------------------------------===//
@@ -343,10 +393,10 @@ static MlirValue bytesBuffer(MlirValue pointer, MlirValue bytes, MlirOperation b
 
 MlirValue moeAllocateBuffer(MlirType type, intptr_t numSizes, const MlirValue *sizes, MoeLowering *lowering) {
   MlirOperation before = lowering->before;
-  Frame frame = {lowering, NULL, 0, 0};
+  Word word;
+  Frame frame = {lowering, &word, 0};
   reserve(&frame, 1);
   MlirValue slot = allocateWords(&frame), bytes = bufferBytes(type, sizes, before);
-  free(frame.words);
   MlirValue operands[3] = {lowering->context, bytes, moeBuildPointer(before, addressOf(before, slot))};
   callAndCheck("moert_context_allocate", 3, operands, lowering);
   MlirValue load[2] = {slot, wordIndex(before, 0)};

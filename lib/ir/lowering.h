@@ -13,10 +13,12 @@
 struct MoeLowering {
   MlirContext mlir;
   MlirOperation before;
+  bool host;         // the target is the host
   MlirValue context; // the function's moert_context, an !llvm.ptr
   MlirBlock entry;   // of the function: what lives on the stack is allocated there
   MlirBlock exit;    // takes a status and returns it
   MlirValue words;   // of the function's calls, one after the other; null before the first
+  MlirValue device;  // of the rank, a moert_device as an i64; null before it is asked for
 };
 
 // What every op does: pack parameters and operands, call, leave the function if the status is an error. Results are replaced; the op is erased.

@@ -61,6 +61,7 @@ typedef struct MoeOp {
   int numAttributes;
   bool fabric;        // talks to other ranks
   bool idempotent;    // a second time changes nothing
+  bool kernel;        // devices have kernels for it
   const char *scalar; // name of the result behind the destinations' tensors, or NULL
   MlirLogicalResult (*verify)(MlirOperation op);
   MlirLogicalResult (*lower)(MlirOperation op, MoeLowering *lowering);
@@ -95,6 +96,8 @@ double moeFloat(MlirOperation op, const char *attribute); // of FLOAT
 
 // "'moe.route' op <text>" at the op's location; failure.
 MlirLogicalResult moeError(MlirOperation op, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// A remark "moe.route: <text>" at the op's location.
+void moeRemark(MlirOperation op, const char *text);
 // Verifies an op that stands nowhere yet. Upstream's verifier would say of whatever its region takes from outside that it is not visible there.
 bool moeVerifyDetached(MlirOperation op);
 // moeError of an op that is not there yet.

@@ -20,8 +20,8 @@ typedef struct MoePass {
 extern const MoePass *const moePasses[]; // NULL at the end
 void moeRegisterPass(const MoePass *pass);
 
-extern const MoePass moeDeclareInterface, moeCheckHostAccess, moePlaceBuffers, moeExpandEpilogues, moeSelectKernels, moeLowerToRuntime,
-    moeExportGraph;
+extern const MoePass moeDeclareInterface, moeCheckHostAccess, moePlaceBuffers, moeExpandEpilogues, moeSelectKernels, moePrepareKernels,
+    moeCheckDeviceCode, moeLowerToRuntime, moeExportGraph;
 
 #ifdef __cplusplus
 }

@@ -83,19 +83,9 @@ static MlirLogicalResult placeAllocations(MlirOperation function, MlirValue cont
 }
 
 static MlirLogicalResult convertCopy(MlirOperation op) {
-  MlirContext mlir = mlirOperationGetContext(op);
-  MlirValue operands[2] = {mlirOperationGetOperand(op, 0), mlirOperationGetOperand(op, 1)};
   for (int i = 0; i < 2; ++i)
-    if (!mlirTypeIsAMemRef(mlirValueGetType(operands[i]))) return moeError(op, "must be between buffers of a known rank");
-  MlirOperationState state = mlirOperationStateGet(STR("linalg.copy"), mlirOperationGetLocation(op));
-  MlirNamedAttribute sizes = moeNamed(mlir, "operandSegmentSizes", mlirDenseI32ArrayGet(mlir, 2, (int32_t[]){1, 1}));
-  MlirRegion body = mlirRegionCreate();
-  mlirOperationStateAddOperands(&state, 2, operands);
-  mlirOperationStateAddAttributes(&state, 1, &sizes);
-  mlirOperationStateAddOwnedRegions(&state, 1, &body);
-  MlirOperation copy = mlirOperationCreate(&state);
-  mlirLinalgFillBuiltinNamedOpRegion(copy);
-  mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(op), op, copy);
+    if (!mlirTypeIsAMemRef(mlirValueGetType(mlirOperationGetOperand(op, i)))) return moeError(op, "must be between buffers of a known rank");
+  moeBuildLinalg(op, "linalg.copy", mlirOperationGetOperand(op, 0), mlirOperationGetOperand(op, 1));
   mlirOperationDestroy(op);
   return MOE_OK;
 }

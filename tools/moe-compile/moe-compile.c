@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STR mlirStringRefCreateFromCString
 
@@ -120,7 +121,7 @@ static MlirLogicalResult printDiagnostic(MlirDiagnostic diagnostic, void *data) 
   return mlirLogicalResultSuccess();
 }
 
-//===--- compilation ------------------------------------------------------------------------------===//
+//===--- MLIR -------------------------------------------------------------------------------------===//
 
 static MlirContext makeContext(Source *source) {
   MlirDialectRegistry registry = mlirDialectRegistryCreate();
@@ -156,15 +157,93 @@ static int writeMlir(MlirModule module, const char *path) {
   return EXIT_FILE;
 }
 
-static int compile(MlirContext context, const Source *source, const char *pipeline, const Options *options) {
-  MlirModule module = mlirModuleCreateParse(context, mlirStringRefCreate(source->text, source->length));
-  if (mlirModuleIsNull(module)) return EXIT_GRAPH;
-  reportStep(options, "parse");
-  int status = runPipeline(module, pipeline);
+//===--- pipelines --------------------------------------------------------------------------------===//
+
+// The target's pipeline with the options of this command; NULL if there is no memory. With `binaries` it ends with machine code of the kernels.
+static char *makePipeline(const char *target, const Options *options, bool binaries) {
+  static const char selection[] = "moe-select-kernels{target=";
+  const char *pipeline = moeMlirPipelineGet(STR(target)), *place = strchr(strstr(pipeline, selection), '}');
+  const char *remarks = options->remarks ? " remarks=true" : "", *require = options->requireSpecialized ? " require-specialized=true" : "";
+  int head = (int)(place - pipeline), tail = (int)strlen(place) - 1; // without the parenthesis at the end
+  size_t size = strlen(pipeline) + strlen(options->cuda) + 128;
+  char *text = malloc(size);
+  if (!text) return NULL;
+  int used = snprintf(text, size, "%.*s%s%s%.*s", head, pipeline, remarks, require, tail, place);
+  if (binaries) used += snprintf(text + used, size - (size_t)used, ",gpu-module-to-binary{format=fatbin toolkit=%s}", options->cuda);
+  snprintf(text + used, size - (size_t)used, ")");
+  return text;
+}
+
+// Upstream looks for these when kernels are compiled, and without libdevice leaves functions of it undefined without a word.
+static int checkToolkit(const Options *options) {
+  static const char *const files[] = {"bin/ptxas", "bin/fatbinary", "nvvm/libdevice/libdevice.10.bc"};
+  char path[4096];
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    snprintf(path, sizeof path, "%s/%s", options->cuda, files[i]);
+    if (access(path, i < 2 ? X_OK : R_OK) == 0) continue;
+    fprintf(stderr, "moe-compile: cannot use '%s' of the CUDA toolkit: %s; name its folder with --cuda or CUDA_HOME\n", path, strerror(errno));
+    return EXIT_FILE;
+  }
+  return 0;
+}
+
+//===--- compilation ------------------------------------------------------------------------------===//
+
+static int runPasses(MlirModule module, const char *target, const Options *options) {
+  char *pipeline = makePipeline(target, options, strcmp(target, "host") != 0 && options->emit != EMIT_MLIR);
+  int status = pipeline ? runPipeline(module, pipeline) : EXIT_INTERNAL;
+  free(pipeline);
   reportStep(options, "passes");
-  if (status == 0) status = options->emit == EMIT_MLIR ? writeMlir(module, options->output) : emitModule(module, options);
-  mlirModuleDestroy(module);
   return status;
+}
+
+// The graph for the host, beside a device's.
+static int compileHostHalf(MlirModule module, const Options *options) {
+  Options plain = *options;
+  plain.remarks = plain.requireSpecialized = false; // of the target's kernels
+  int status = runPasses(module, "host", &plain);
+  if (status == EXIT_GRAPH)
+    fprintf(stderr, "moe-compile: the graph compiles for %s, but not for the host; --no-host leaves that half out\n", options->target);
+  return status;
+}
+
+static int compileHalves(Halves *halves, const Options *options) {
+  int status = runPasses(halves->target, options->target, options);
+  if (status == 0 && !mlirModuleIsNull(halves->host)) status = compileHostHalf(halves->host, options);
+  if (status != 0) return status;
+  return options->emit == EMIT_MLIR ? writeMlir(halves->target, options->output) : emitHalves(halves, options);
+}
+
+static int compile(MlirContext context, const Source *source, const Options *options) {
+  Halves halves = {mlirModuleCreateParse(context, mlirStringRefCreate(source->text, source->length)), {NULL}};
+  if (mlirModuleIsNull(halves.target)) return EXIT_GRAPH;
+  reportStep(options, "parse");
+  if (options->emit == EMIT_LIBRARY && !isForHost(options) && !options->noHost)
+    halves.host = mlirModuleFromOperation(mlirOperationClone(mlirModuleGetOperation(halves.target)));
+  int status = compileHalves(&halves, options);
+  mlirModuleDestroy(halves.target);
+  if (!mlirModuleIsNull(halves.host)) mlirModuleDestroy(halves.host);
+  return status;
+}
+
+static int checkTarget(const Options *options) {
+  if (moeMlirPipelineGet(STR(options->target))) return 0;
+  const char *why = strcmp(options->target, "sm_100a") == 0 ? ": its kernels are built, but no graph has run on them yet" : "";
+  fprintf(stderr, "moe-compile: target '%s' is not one of this build (host, sm_90a)%s\n", options->target, why);
+  return EXIT_USAGE;
+}
+
+static int checkTools(const Options *options) {
+  if (isForHost(options) || options->emit == EMIT_MLIR) return 0;
+  int status = checkToolkit(options);
+  return status == 0 && options->emit == EMIT_LIBRARY ? checkLibraries(options) : status;
+}
+
+static int printPipeline(const Options *options) {
+  char *pipeline = makePipeline(options->target, options, !isForHost(options));
+  bool printed = pipeline && puts(pipeline) >= 0;
+  free(pipeline);
+  return printed ? 0 : EXIT_FILE;
 }
 
 int main(int argc, char **argv) {
@@ -172,17 +251,14 @@ int main(int argc, char **argv) {
   Source source;
   int status;
   if (!parseOptions(argc, argv, &options, &status)) return status;
-  const char *pipeline = moeMlirPipelineGet(STR(options.target));
-  if (!pipeline) {
-    fprintf(stderr, "moe-compile: target '%s' is not one of this build: host\n", options.target);
-    return EXIT_USAGE;
-  }
-  if (options.printPipeline) return puts(pipeline) < 0 ? EXIT_FILE : 0;
+  if ((status = checkTarget(&options)) != 0) return status;
+  if (options.printPipeline) return printPipeline(&options);
+  if ((status = checkTools(&options)) != 0) return status;
   if ((status = readSource(options.input, &source)) == 0) {
     reportStep(&options, NULL);
     MlirContext context = makeContext(&source);
     reportStep(&options, "start");
-    status = compile(context, &source, pipeline, &options);
+    status = compile(context, &source, &options);
     mlirContextDestroy(context);
   }
   free(source.text);

@@ -4,6 +4,7 @@
 #include "moe-mlir-c/MoeMlir.h"
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char usage[] = "usage: moe-compile GRAPH.mlir -o OUTPUT [options]\n"
@@ -12,12 +13,19 @@ static const char usage[] = "usage: moe-compile GRAPH.mlir -o OUTPUT [options]\n
                             "links libmoert. GRAPH.mlir may be - for standard input.\n"
                             "\n"
                             "  -o, --output FILE    where to write; - is standard output, for mlir and llvm\n"
-                            "      --target NAME    what the graph will run on: host (the default)\n"
-                            "      --emit KIND      what to write: mlir (the LLVM dialect), llvm (LLVM IR), obj (an object file),\n"
-                            "                       so (a shared library, the default)\n"
-                            "      --cpu NAME       processor of the host target: an LLVM name such as x86-64-v3, or native\n"
+                            "      --target NAME    what the graph will run on: host (the default), or sm_90a (NVIDIA Hopper); a\n"
+                            "                       library for sm_90a runs on the host too\n"
+                            "      --no-host        leave the host's half out of a library for sm_90a\n"
+                            "      --remarks        say of every op of moe and ep which kernel it gets\n"
+                            "      --require-specialized\n"
+                            "                       an op that would get a generic kernel is an error\n"
+                            "      --emit KIND      what to write: mlir (the LLVM dialect, kernels as gpu.module), llvm (LLVM IR), obj (an\n"
+                            "                       object file), so (a shared library, the default)\n"
+                            "      --cpu NAME       processor of the host: an LLVM name such as x86-64-v3, or native\n"
                             "                       (default: x86-64-v2, which runs everywhere)\n"
                             "      --library DIR    the folder of libmoert.so (default: ../lib beside this program)\n"
+                            "      --cuda DIR       the folder of the CUDA toolkit, of which ptxas, fatbinary and libdevice are used\n"
+                            "                       (default: CUDA_HOME of the environment, else /usr/local/cuda)\n"
                             "      --print-pipeline print the equivalent --pass-pipeline for mlir-opt-22 with MoeMlirPlugin.so, and stop\n"
                             "      --verbose        print the time of each step\n"
                             "      --help           print this\n"
@@ -42,7 +50,14 @@ static bool parseEmit(const char *text, Emit *emit) {
   return false;
 }
 
+bool isForHost(const Options *options) { return strcmp(options->target, "host") == 0; }
+
 static bool checkOptions(const Options *options, int *status) {
+  if (strpbrk(options->cuda, " \t{}'\""))
+    return refuse(status, "the folder of the CUDA toolkit must not have blanks, quotes or braces:", options->cuda);
+  if (isForHost(options) && options->noHost) return refuse(status, "--no-host needs a target other than host", NULL);
+  if (isForHost(options) && options->requireSpecialized)
+    return refuse(status, "--require-specialized needs a target other than host, which has one implementation of each op", NULL);
   if (options->printPipeline) return true;
   if (!options->input) return refuse(status, "no graph given", NULL);
   if (!options->output) return refuse(status, "no output given: use -o FILE", NULL);
@@ -51,12 +66,22 @@ static bool checkOptions(const Options *options, int *status) {
 }
 
 bool parseOptions(int argc, char **argv, Options *options, int *status) {
-  static const struct option table[] = {{"output", required_argument, NULL, 'o'},  {"target", required_argument, NULL, 't'},
-                                        {"emit", required_argument, NULL, 'e'},    {"cpu", required_argument, NULL, 'c'},
-                                        {"library", required_argument, NULL, 'l'}, {"print-pipeline", no_argument, NULL, 'p'},
-                                        {"verbose", no_argument, NULL, 'v'},       {"help", no_argument, NULL, 'h'},
-                                        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0}};
-  *options = (Options){.target = "host", .cpu = "x86-64-v2", .emit = EMIT_LIBRARY};
+  static const struct option table[] = {{"output", required_argument, NULL, 'o'},
+                                        {"target", required_argument, NULL, 't'},
+                                        {"emit", required_argument, NULL, 'e'},
+                                        {"cpu", required_argument, NULL, 'c'},
+                                        {"library", required_argument, NULL, 'l'},
+                                        {"cuda", required_argument, NULL, 'C'},
+                                        {"no-host", no_argument, NULL, 'n'},
+                                        {"remarks", no_argument, NULL, 'r'},
+                                        {"require-specialized", no_argument, NULL, 'R'},
+                                        {"print-pipeline", no_argument, NULL, 'p'},
+                                        {"verbose", no_argument, NULL, 'v'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {"version", no_argument, NULL, 'V'},
+                                        {NULL, 0, NULL, 0}};
+  const char *cuda = getenv("CUDA_HOME");
+  *options = (Options){.target = "host", .cpu = "x86-64-v2", .cuda = cuda && *cuda ? cuda : "/usr/local/cuda", .emit = EMIT_LIBRARY};
   *status = 0;
   for (int c; (c = getopt_long(argc, argv, "o:", table, NULL)) != -1;) {
     switch (c) {
@@ -64,6 +89,10 @@ bool parseOptions(int argc, char **argv, Options *options, int *status) {
     case 't': options->target = optarg; break;
     case 'c': options->cpu = optarg; break;
     case 'l': options->library = optarg; break;
+    case 'C': options->cuda = optarg; break;
+    case 'n': options->noHost = true; break;
+    case 'r': options->remarks = true; break;
+    case 'R': options->requireSpecialized = true; break;
     case 'p': options->printPipeline = true; break;
     case 'v': options->verbose = true; break;
     case 'e':
