@@ -64,6 +64,6 @@ make_python() {
 configure() {
   local folder=$1
   shift
-  cmake -G Ninja -S "$root" -B "$folder" -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+  cmake -G Ninja -S "$root" -B "$folder" -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache \
     -DPython3_EXECUTABLE=/usr/bin/python3 -DMOE_TEST_PYTHON="$python" "$@"
 }

@@ -8,4 +8,8 @@
 // or what `why` says.
 run_exit compare_results(const team *team, message *why);
 
+// Compare what was written with what the same calls wrote on the host backend, but for symmetric memory, whose layout is the backends' own.
+// RUN_DIFFERENT if something differs, else RUN_OK.
+run_exit compare_backends(const team *tested, const team *host);
+
 #endif

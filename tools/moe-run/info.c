@@ -3,6 +3,7 @@
 
 #include "plan.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,9 +34,9 @@ static void print_workspace(const moert_workspace_info *w) {
     printf("ep_size %lld\n", (long long)w->ep_size);
 }
 
-static void print_function(const moert_function_info *function) {
+static void print_function(const moert_function_info *function, bool on_device) {
   int width = longest_name(function);
-  printf("function %s\n", function->name);
+  printf("function %s%s\n", function->name, !on_device ? "" : function->capturable ? ", capturable" : ", not capturable");
   for (int64_t i = 0; i < function->num_arguments; ++i) {
     const moert_argument_info *info = &function->arguments[i];
     char type[1024] = "";
@@ -45,8 +46,26 @@ static void print_function(const moert_function_info *function) {
   }
 }
 
+// A graph for a device has the same functions for the host backend. It is loaded already, from a file, which dlopen takes for one if it has a slash.
+static bool has_host_half(const char *path) {
+  char file[4096] = "";
+  text_append(file, sizeof file, "%s%s", strchr(path, '/') ? "" : "./", path);
+  void *library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+  bool found = library && dlsym(library, "moert_graph_info_host");
+  if (library) dlclose(library);
+  return found;
+}
+
+static void print_kernel(const moert_graph_description *graph, int64_t index) {
+  printf("kernel %s", graph->kernel_keys[index]);
+  if (graph->kernels && graph->kernels[index]) printf(": %s", moert_kernel_name(graph->kernels[index]));
+  printf("\n");
+}
+
 void info_print(const char *path, const moert_graph_description *graph) {
-  printf("graph %s\ntarget %s\nABI %lld\nproducer %s\n", path, graph->target, (long long)graph->abi_version, graph->producer);
-  for (int64_t i = 0; i < graph->num_functions; ++i) print_function(&graph->functions[i]);
-  for (int64_t i = 0; i < graph->num_kernel_keys; ++i) printf("kernel %s\n", graph->kernel_keys[i]);
+  bool on_device = strcmp(graph->target, "host") != 0;
+  printf("graph %s\ntarget %s%s\nABI %lld\nproducer %s\n", path, graph->target, on_device && has_host_half(path) ? ", and host" : "",
+         (long long)graph->abi_version, graph->producer);
+  for (int64_t i = 0; i < graph->num_functions; ++i) print_function(&graph->functions[i], on_device);
+  for (int64_t i = 0; i < graph->num_kernel_keys; ++i) print_kernel(graph, i);
 }

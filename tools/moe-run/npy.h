@@ -8,7 +8,7 @@
 
 #include "text.h"
 
-enum { NPY_MAX_DIMENSIONS = 64, NPY_DESCR_BYTES = 8 };
+enum { NPY_MAX_DIMENSIONS = TEXT_MAX_DIMENSIONS, NPY_DESCR_BYTES = 8 };
 
 typedef struct npy_array {
   char descr[NPY_DESCR_BYTES]; // "<f4"

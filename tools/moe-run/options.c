@@ -1,14 +1,13 @@
 //===- options.c - the command line ---------------------------------------------------------------===//
 #include "options.h"
 
-#include <moert/moert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct option_row {
   const char *name;
-  const char *operand; // NULL: takes none
+  const char *operand; // NULL: takes none; "[=N]": may be left out, and is NULL for the setter then
   const char *help;
   run_exit (*set)(options *o, const char *operand, message *why);
   size_t flag; // of options without operand: the bool that they set
@@ -32,9 +31,22 @@ static run_exit set_ranks(options *o, const char *operand, message *why) {
 }
 
 static run_exit set_backend(options *o, const char *operand, message *why) {
-  (void)o;
-  if (strcmp(operand, "host") == 0) return RUN_OK;
-  return message_set(why, RUN_USAGE, "--backend %s: expected host, the only backend of this build", operand);
+  o->backend = operand;
+  if (strcmp(operand, "host") == 0 || strcmp(operand, "cuda") == 0) return RUN_OK;
+  return message_set(why, RUN_USAGE, "--backend %s: expected host or cuda", operand);
+}
+
+static run_exit set_devices(options *o, const char *operand, message *why) {
+  o->num_devices = list_count(operand);
+  bool good = o->num_devices <= MOERT_MAX_RANKS;
+  for (int32_t i = 0; good && i < o->num_devices; ++i) {
+    char item[LIST_ITEM_BYTES];
+    int64_t device = -1;
+    good = list_item_of_rank(operand, i, item) && parse_int64(item, &device) && device >= 0 && device <= INT32_MAX;
+    o->devices[i] = (int32_t)device;
+  }
+  if (good) return RUN_OK;
+  return message_set(why, RUN_USAGE, "--devices %s: expected at most %d numbers of devices, such as 0,1", operand, MOERT_MAX_RANKS);
 }
 
 static run_exit add_binding(binding_list *list, const char *option, const char *operand, message *why) {
@@ -82,6 +94,12 @@ static run_exit set_rel_l2(options *o, const char *operand, message *why) {
   return set_bound(&o->rel_l2, "--rel-l2", operand, why);
 }
 
+static run_exit set_replays(options *o, const char *operand, message *why) {
+  if (!operand) return o->replays = 3, RUN_OK;
+  if (parse_int64(operand, &o->replays) && o->replays >= 1 && o->replays <= 1000000) return RUN_OK;
+  return message_set(why, RUN_USAGE, "--graph=%s: expected a number from 1 to 1000000", operand);
+}
+
 static run_exit set_repeat(options *o, const char *operand, message *why) {
   if (parse_int64(operand, &o->repeat) && o->repeat >= 1 && o->repeat <= 1000000) return RUN_OK;
   return message_set(why, RUN_USAGE, "--repeat %s: expected a number from 1 to 1000000", operand);
@@ -124,16 +142,20 @@ static run_exit set_stop(options *o, const char *operand, message *why) {
 static const option_row table[] = {
     {"function", "NAME", "function to run; repeat it to run several in this order. Not needed if the graph has one", set_function, 0},
     {"ranks", "N", "number of ranks, 1 to 64, as threads of this process (1)", set_ranks, 0},
-    {"backend", "NAME", "where it runs: host", set_backend, 0},
+    {"processes", NULL, "ranks are processes, not threads", NULL, offsetof(options, processes)},
+    {"backend", "NAME", "where it runs: host or cuda (what the graph was compiled for)", set_backend, 0},
+    {"devices", "N,...", "rank r runs on the r-th of these GPUs, modulo their number (all)", set_devices, 0},
     {"input", "NAME=FILE.npy", "contents of an argument", set_input, 0},
     {"input", "NAME=NUMBER", "a number passed by value; n0,n1,... gives one per rank", NULL, 0},
     {"size", "SYMBOL=N", "a dynamic size that no input fixes, or a dimension (ARGUMENT.DIM); n0,n1,... gives one per rank", set_size, 0},
     {"random", "SEED", "fill inputs that have no file: floats bell-shaped within (-1, 1), integers 0 to 7", set_random, 0},
     {"output", "NAME=FILE.npy", "write an argument after the last run", set_output, 0},
     {"expect", "NAME=FILE.npy", "compare an argument after the last run: |a - b| <= atol + rtol * |b|, NaN equals NaN", set_expect, 0},
-    {"rtol", "X", "relative tolerance of --expect (0)", set_rtol, 0},
-    {"atol", "X", "absolute tolerance of --expect (0)", set_atol, 0},
-    {"rel-l2", "X", "bound of ||a - b|| / ||b|| for --expect; elements are then compared only if --rtol or --atol is given", set_rel_l2, 0},
+    {"check", NULL, "run the same on the host backend, and compare all that was written", NULL, offsetof(options, check)},
+    {"rtol", "X", "relative tolerance of --expect and --check (0)", set_rtol, 0},
+    {"atol", "X", "absolute tolerance of --expect and --check (0)", set_atol, 0},
+    {"rel-l2", "X", "bound of ||a - b|| / ||b|| (of --check: 0.01); elements are then compared only if --rtol or --atol is given", set_rel_l2, 0},
+    {"graph", "[=N]", "after the calls, capture them in CUDA graphs, replay these N times (3), and compare the results", set_replays, 0},
     {"repeat", "N", "run the last function N times and print its times", set_repeat, 0},
     {"timeout", "SECONDS", "how long a rank waits for a peer (MOERT_TIMEOUT_MS, else 30)", set_timeout, 0},
     {"stop", "RANK@OP:PHASE", "let a rank die there: before entry, after counts, after data, before flag", set_stop, 0},
@@ -164,6 +186,7 @@ static run_exit parse_option(int count, char **arguments, int *index, options *o
   const option_row *found = find_option(text);
   if (!found) return message_set(why, RUN_USAGE, "unknown option '%s'; see moe-run --help", arguments[*index]);
   if (!found->operand) return set_flag(o, found, equals != NULL, why);
+  if (found->operand[0] == '[' && !equals) return found->set(o, NULL, why);
   if (equals) return found->set(o, equals + 1, why);
   if (*index + 1 >= count) return message_set(why, RUN_USAGE, "--%s needs %s", found->name, found->operand);
   return found->set(o, arguments[++*index], why);
@@ -188,8 +211,8 @@ static run_exit check_together(const options *o, message *why) {
   if (o->stop_rank >= o->ranks) return message_set(why, RUN_USAGE, "--stop: rank %d does not exist; --ranks is %d", (int)o->stop_rank, (int)o->ranks);
   run_exit result = check_files_of_ranks(o, &o->outputs, "--output", why);
   if (result == RUN_OK) result = check_files_of_ranks(o, &o->expectations, "--expect", why);
-  if (result == RUN_OK && o->expectations.count == 0 && (o->check_elements || o->check_rel_l2))
-    return message_set(why, RUN_USAGE, "--rtol, --atol and --rel-l2 are for --expect, which is not given");
+  if (result == RUN_OK && o->expectations.count == 0 && !o->check && (o->check_elements || o->check_rel_l2))
+    return message_set(why, RUN_USAGE, "--rtol, --atol and --rel-l2 are for --expect and --check, which are not given");
   return result;
 }
 
@@ -208,7 +231,6 @@ run_exit options_parse(int count, char **arguments, options *o, message *why) {
     else
       result = set_graph(o, text, why);
   }
-  if (!o->check_rel_l2) o->check_elements = o->check_elements || o->expectations.count > 0;
   return result != RUN_OK || o->help || o->version ? result : check_together(o, why);
 }
 
@@ -230,7 +252,8 @@ void options_help(FILE *file) {
   fputs("usage: moe-run GRAPH.so [option ...]\n\nRun functions of a compiled graph.\n\n", file);
   for (size_t i = 0; i < NUM_OPTIONS; ++i) {
     char left[64] = "";
-    text_append(left, sizeof left, "--%s %s", table[i].name, table[i].operand ? table[i].operand : "");
+    const char *operand = table[i].operand ? table[i].operand : "";
+    text_append(left, sizeof left, "--%s%s%s", table[i].name, *operand == '[' ? "" : " ", operand);
     fprintf(file, "  %-24s %s\n", left, table[i].help);
   }
   fputs("\n{rank} in a file's name stands for the rank's number; an input file without it is read by all ranks.\n"

@@ -4,6 +4,7 @@
 
 #include "text.h"
 
+#include <moert/moert.h>
 #include <stdio.h>
 
 // NAME=VALUE
@@ -22,12 +23,17 @@ typedef struct options {
   const char **functions;
   size_t num_functions;
   int32_t ranks;
+  bool processes;      // ranks are processes, else threads
+  const char *backend; // NULL: that of the graph's target
+  int32_t devices[MOERT_MAX_RANKS], num_devices;
   binding_list inputs, sizes, outputs, expectations;
   bool random;
   uint64_t seed;
   double rtol, atol, rel_l2;
-  bool check_elements, check_rel_l2;
-  int64_t repeat; // 0: once, without times
+  bool check_elements, check_rel_l2; // which of them were given
+  bool check;                        // against the host backend
+  int64_t replays;                   // of a CUDA graph; 0: none is captured
+  int64_t repeat;                    // 0: once, without times
   int64_t timeout_ms;
   int32_t stop_rank; // -1: none
   char *stop_op;     // owns both strings

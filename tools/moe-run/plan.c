@@ -234,11 +234,40 @@ static run_exit check_inputs(const plan *p, message *why) {
   return RUN_OK;
 }
 
+static run_exit check_replays(const plan *p, message *why) {
+  bool some = false;
+  for (size_t i = 0; i < p->num_calls; ++i) some = some || p->calls[i].function->capturable;
+  if (some || p->options->replays == 0) return RUN_OK;
+  return message_set(why, RUN_USAGE, "--graph: none of the functions that run can be captured in a CUDA graph");
+}
+
+//===--- where it runs ----------------------------------------------------------------------------===//
+
+static run_exit check_host(const options *o, message *why) {
+  static const char remedy[] = "give --backend cuda and a graph that was compiled for sm_90a";
+  if (o->check) return message_set(why, RUN_USAGE, "--check compares with the host backend, which is where this runs: %s", remedy);
+  if (o->replays > 0) return message_set(why, RUN_USAGE, "--graph: the host backend has no CUDA graphs: %s", remedy);
+  if (o->num_devices > 0) return message_set(why, RUN_USAGE, "--devices: the host backend has none to choose from: %s", remedy);
+  return RUN_OK;
+}
+
+static run_exit choose_backend(plan *p, message *why) {
+  const options *o = p->options;
+  const char *target = moert_graph_describe(p->graph)->target;
+  bool for_host = strcmp(target, "host") == 0;
+  p->on_device = o->backend ? strcmp(o->backend, "cuda") == 0 : !for_host;
+  if (p->on_device && for_host)
+    return message_set(why, RUN_GRAPH, "--backend cuda: the graph was compiled for target %s: compile it with --target=sm_90a", target);
+  return p->on_device ? RUN_OK : check_host(o, why);
+}
+
 run_exit plan_make(const options *o, moert_graph *graph, plan *p, message *why) {
   *p = (plan){.options = o, .graph = graph};
-  run_exit result = add_calls(p, why);
+  run_exit result = choose_backend(p, why);
+  if (result == RUN_OK) result = add_calls(p, why);
   if (result == RUN_OK) result = apply_options(p, why);
-  return result == RUN_OK ? check_inputs(p, why) : result;
+  if (result == RUN_OK) result = check_inputs(p, why);
+  return result == RUN_OK ? check_replays(p, why) : result;
 }
 
 void plan_free(plan *p) {

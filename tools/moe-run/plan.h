@@ -37,6 +37,7 @@ typedef struct plan_call {
 typedef struct plan {
   const options *options;
   moert_graph *graph;
+  bool on_device; // the CUDA backend, else the host's
   variable *variables;
   size_t num_variables;
   size_slot *sizes;

@@ -1,288 +1,89 @@
-//===- rank.c - one rank: its sizes, its buffers, its calls ---------------------------------------===//
+//===- rank.c - one rank: its calls -----------------------------------------------------------------===//
 #include "rank.h"
 
-#include <moert/ops.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-//===--- failures ---------------------------------------------------------------------------------===//
-
-// A function of libmoert failed in this thread. A rank that was stopped plays dead; from all others the peers hear.
-static run_exit fail_with_status(rank *r, const char *what, moert_status status) {
+run_exit rank_fail(rank *r, const char *what, moert_status status) {
   const options *o = r->plan->options;
-  if (status == MOERT_ERROR_STOPPED) return message_set(&r->message, RUN_RANK, "stopped at %s:%s", o->stop_op, o->stop_phase);
+  if (status == MOERT_ERROR_STOPPED) return message_set(r->message, RUN_RANK, "%sstopped at %s:%s", r->prefix, o->stop_op, o->stop_phase);
   moert_comm_report(r->comm, status);
-  return message_set(&r->message, RUN_RANK, "%s: %s (%s): %s", what, moert_status_name(status), moert_status_text(status), moert_last_error());
-}
-
-//===--- sizes ------------------------------------------------------------------------------------===//
-
-static known_size *find_size(const rank *r, size_t slot) { return &r->sizes[plan_size_root(r->plan, slot)]; }
-
-// False if the size is known and another.
-static bool settle_size(rank *r, size_t slot, int64_t value, const char *source) {
-  known_size *size = find_size(r, slot);
-  if (!size->source) *size = (known_size){source, value};
-  return size->value == value;
-}
-
-static run_exit conflict(rank *r, size_t slot, int64_t value, const char *source) {
-  const known_size *size = find_size(r, slot);
-  return message_set(&r->message, RUN_FILE, "size %s is %lld (%s) and %lld (%s)", plan_size_name(r->plan, slot), (long long)size->value, size->source,
-                     (long long)value, source);
-}
-
-static run_exit settle_static_sizes(rank *r) {
-  static const char source[] = "the graph";
-  for (size_t i = 0; i < r->plan->num_calls; ++i)
-    for (int64_t j = 0; j < r->plan->calls[i].function->num_arguments; ++j) {
-      const moert_argument_info *info = &r->plan->calls[i].function->arguments[j];
-      size_t first = r->plan->variables[r->plan->calls[i].variables[j]].first_size;
-      for (int64_t k = 0; k < info->ndim; ++k)
-        if (info->shape[k] >= 0 && !settle_size(r, first + (size_t)k, info->shape[k], source))
-          return conflict(r, first + (size_t)k, info->shape[k], source);
-    }
-  return RUN_OK;
-}
-
-static run_exit settle_given_sizes(rank *r) {
-  static const char source[] = "--size";
-  for (size_t i = 0; i < r->plan->num_sizes; ++i) {
-    char item[LIST_ITEM_BYTES];
-    int64_t value;
-    const char *given = r->plan->sizes[i].given;
-    if (!given || !list_item_of_rank(given, r->number, item) || !parse_int64(item, &value)) continue; // plan_make has checked them
-    if (!settle_size(r, i, value, source)) return conflict(r, i, value, source);
-  }
-  return RUN_OK;
-}
-
-static run_exit settle_workspace(rank *r, const variable *v) {
-  const moert_workspace_info *info = v->workspace;
-  int64_t bytes = 0;
-  moert_moe_workspace_size_params params = MOERT_MOE_WORKSPACE_SIZE_PARAMS_INIT;
-  params.max_num_tokens = info->max_num_tokens;
-  params.dispatch_bytes_per_token = info->dispatch_bytes_per_token;
-  params.combine_bytes_per_token = info->combine_bytes_per_token;
-  params.eplb_stats_num_experts = info->eplb_stats_num_experts;
-  params.ep_size = info->ep_size;
-  moert_moe_workspace_size_args args = MOERT_MOE_WORKSPACE_SIZE_ARGS_INIT;
-  args.size = &bytes;
-  moert_status status = moert_moe_workspace_size(&params, &args, NULL, r->context);
-  if (status != MOERT_OK) return fail_with_status(r, v->info->name, status);
-  settle_size(r, v->first_size, (bytes + element_bytes(v->type) - 1) / element_bytes(v->type), "the workspace's parameters");
-  return RUN_OK;
-}
-
-// Sizes of workspaces that neither the graph nor --size fixes.
-static run_exit settle_workspaces(rank *r) {
-  run_exit result = RUN_OK;
-  for (size_t i = 0; i < r->plan->num_variables && result == RUN_OK; ++i) {
-    const variable *v = &r->plan->variables[i];
-    if (v->workspace && v->info->ndim == 1 && !find_size(r, v->first_size)->source) result = settle_workspace(r, v);
-  }
-  return result;
-}
-
-// All sizes are known: write the shapes down.
-static run_exit settle_shapes(rank *r) {
-  for (size_t i = 0; i < r->plan->num_sizes; ++i) {
-    const known_size *size = find_size(r, i);
-    const char *name = plan_size_name(r->plan, i);
-    if (!size->source) return message_set(&r->message, RUN_USAGE, "size %s is not known: no input file fixes it; give --size %s=N", name, name);
-    r->shapes[i] = size->value;
-  }
-  return RUN_OK;
-}
-
-//===--- input files ------------------------------------------------------------------------------===//
-
-static run_exit misfit(rank *r, const variable *v, const buffer *b, int64_t dimension) {
-  char has[1024] = "", needs[1024] = "";
-  npy_append_type(has, sizeof has, &b->file);
-  append_argument_type(needs, sizeof needs, v->info);
-  if (dimension >= 0 && v->info->shape[dimension] < 0) {
-    size_t slot = v->first_size + (size_t)dimension;
-    const known_size *size = find_size(r, slot);
-    text_append(needs, sizeof needs, " with %s = %lld (%s)", plan_size_name(r->plan, slot), (long long)size->value, size->source);
-  }
-  return message_set(&r->message, RUN_FILE, "%s: the file has %s; argument '%s' needs %s, element type %s", b->path, has, v->info->name, needs,
-                     v->type->npy);
-}
-
-static run_exit check_input(rank *r, const variable *v, const buffer *b) {
-  if (!element_fits_npy(v->type, b->file.descr) || b->file.ndim != v->info->ndim) return misfit(r, v, b, -1);
-  for (int64_t i = 0; i < v->info->ndim; ++i)
-    if (!settle_size(r, v->first_size + (size_t)i, b->file.shape[i], b->path)) return misfit(r, v, b, i);
-  return RUN_OK;
-}
-
-static run_exit open_inputs(rank *r) {
-  run_exit result = RUN_OK;
-  for (size_t i = 0; i < r->plan->num_variables && result == RUN_OK; ++i) {
-    const variable *v = &r->plan->variables[i];
-    buffer *b = &r->buffers[i];
-    if (!v->input || v->info->memory == MOERT_MEMORY_VALUE) continue;
-    b->path = expand_rank_pattern(v->input, r->number);
-    result = npy_open(b->path, &b->file, &r->message);
-    if (result == RUN_OK) result = check_input(r, v, b);
-  }
-  return result;
-}
-
-//===--- buffers ----------------------------------------------------------------------------------===//
-
-static run_exit measure(rank *r, const variable *v, buffer *b) {
-  bool overflow = false;
-  int64_t bytes;
-  b->shape = r->shapes + v->first_size;
-  b->elements = 1;
-  for (int64_t i = 0; i < v->info->ndim; ++i) overflow = __builtin_mul_overflow(b->elements, b->shape[i], &b->elements) || overflow;
-  if (overflow || __builtin_mul_overflow(b->elements, element_bytes(v->type), &bytes)) {
-    char shape[1024] = "";
-    text_append_shape(shape, sizeof shape, v->info->ndim, b->shape);
-    return message_set(&r->message, RUN_USAGE, "argument '%s': %s has more bytes than fit a 64-bit size", v->info->name, shape);
-  }
-  b->bytes = (size_t)bytes;
-  return RUN_OK;
-}
-
-// Each argument of each rank has numbers of its own, the same in every run.
-static uint64_t seed_of(const rank *r, const variable *v) {
-  uint64_t seed = r->plan->options->seed * 64 + (uint64_t)r->number;
-  for (const char *c = v->info->name; *c != '\0'; ++c) seed = (seed ^ (uint64_t)(unsigned char)*c) * UINT64_C(0x100000001b3);
-  return seed;
-}
-
-static run_exit parse_value(rank *r, const variable *v, buffer *b) {
-  int32_t count = list_count(v->input), ranks = r->plan->options->ranks;
-  char item[LIST_ITEM_BYTES];
-  if (count != 1 && count != ranks)
-    return message_set(&r->message, RUN_USAGE, "--input %s=%s: %d numbers for %d ranks: give one, or one per rank", v->info->name, v->input,
-                       (int)count, (int)ranks);
-  if (list_item_of_rank(v->input, r->number, item) && element_parse(v->type, item, b->data)) return RUN_OK;
-  return message_set(&r->message, RUN_USAGE, "--input %s=%s: not a number that fits %s", v->info->name, v->input, v->type->name);
-}
-
-static run_exit fill(rank *r, const variable *v, buffer *b) {
-  if (v->info->memory == MOERT_MEMORY_VALUE) return parse_value(r, v, b);
-  if (!v->read)
-    elements_poison(v->type, b->data, b->bytes);
-  else if (v->info->role == MOERT_ROLE_IN)
-    elements_fill_random(v->type, b->data, b->elements, seed_of(r, v));
-  else
-    memset(b->data, 0, b->bytes);
-  return RUN_OK;
-}
-
-static run_exit make_buffer(rank *r, const variable *v, buffer *b) {
-  run_exit result = measure(r, v, b);
-  if (result != RUN_OK || v->info->memory == MOERT_MEMORY_SYMMETRIC) return result;
-  if (b->file.mapping) {
-    b->data = b->file.data;
-    return RUN_OK;
-  }
-  if (posix_memalign(&b->owned, 256, b->bytes ? b->bytes : 1) != 0)
-    return message_set(&r->message, RUN_RANK, "argument '%s': no memory for %zu bytes", v->info->name, b->bytes);
-  b->data = b->owned;
-  return fill(r, v, b);
-}
-
-static run_exit make_buffers(rank *r) {
-  run_exit result = RUN_OK;
-  for (size_t i = 0; i < r->plan->num_variables && result == RUN_OK; ++i) result = make_buffer(r, &r->plan->variables[i], &r->buffers[i]);
-  return result;
-}
-
-run_exit rank_load(rank *r) {
-  run_exit (*const steps[])(rank *) = {settle_static_sizes, open_inputs, settle_given_sizes, settle_workspaces, settle_shapes, make_buffers};
-  run_exit result = RUN_OK;
-  for (size_t i = 0; i < sizeof steps / sizeof *steps && result == RUN_OK; ++i) result = steps[i](r);
-  return result;
-}
-
-run_exit rank_allocate_symmetric(rank *r) {
-  for (size_t i = 0; i < r->plan->num_variables; ++i) {
-    const variable *v = &r->plan->variables[i];
-    buffer *b = &r->buffers[i];
-    if (v->info->memory != MOERT_MEMORY_SYMMETRIC) continue;
-    moert_status status = moert_symmetric_alloc(r->comm, b->bytes, &b->data);
-    if (status != MOERT_OK) return fail_with_status(r, v->info->name, status);
-    if (b->file.mapping) memcpy(b->data, b->file.data, b->bytes);
-  }
-  return RUN_OK;
+  return message_set(r->message, RUN_RANK, "%s%s: %s (%s): %s", r->prefix, what, moert_status_name(status), moert_status_text(status),
+                     moert_last_error());
 }
 
 //===--- calls ------------------------------------------------------------------------------------===//
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static moert_tensor *make_tensors(const rank *r, const plan_call *call) {
+moert_tensor *rank_make_tensors(const rank *r, const plan_call *call) {
   moert_tensor *tensors = records((size_t)call->function->num_arguments, sizeof *tensors);
   for (int64_t i = 0; i < call->function->num_arguments; ++i) {
     const variable *v = &r->plan->variables[call->variables[i]];
     const buffer *b = &r->buffers[call->variables[i]];
-    tensors[i] = (moert_tensor){b->data, {MOERT_DEVICE_CPU, 0}, (int32_t)v->info->ndim, v->type->dtype, b->shape, NULL, 0};
+    bool on_host = v->info->memory == MOERT_MEMORY_HOST || v->info->memory == MOERT_MEMORY_VALUE;
+    moert_device device = on_host ? (moert_device){MOERT_DEVICE_CPU, 0} : moert_comm_device(r->comm);
+    tensors[i] = (moert_tensor){b->place, device, (int32_t)v->info->ndim, v->type->dtype, b->shape, NULL, 0};
   }
   return tensors;
 }
 
-// So that an element that a function forgets to write is seen. Not symmetric memory: peers may already be writing to it.
-static void poison_outputs(const rank *r, const plan_call *call) {
-  for (int64_t i = 0; i < call->function->num_arguments; ++i) {
-    const moert_argument_info *info = &call->function->arguments[i];
-    const buffer *b = &r->buffers[call->variables[i]];
-    if (info->role == MOERT_ROLE_OUT && info->memory != MOERT_MEMORY_SYMMETRIC)
-      elements_poison(r->plan->variables[call->variables[i]].type, b->data, b->bytes);
-  }
-}
-
+// On devices what a kernel finds wrong is known when it has run, not before.
 static moert_status call_once(rank *r, const plan_call *call, const moert_tensor *tensors, double *seconds) {
-  poison_outputs(r, call);
+  moert_status status = rank_poison_outputs(r, call);
   // Times are of ranks that start together.
-  moert_status status = seconds ? moert_comm_barrier(r->comm, r->plan->options->timeout_ms) : MOERT_OK;
+  if (status == MOERT_OK && seconds) status = moert_comm_barrier(r->comm, r->plan->options->timeout_ms);
   if (status != MOERT_OK) return status;
-  double start = now();
+  double start = seconds_now();
   status = moert_graph_call(r->plan->graph, call->function->name, tensors, call->function->num_arguments, r->context);
-  if (seconds) *seconds = now() - start;
+  if (status == MOERT_OK) status = moert_context_synchronize(r->context);
+  if (seconds) *seconds = seconds_now() - start;
   return status;
 }
 
+// Once, before the first function that will be captured.
+static run_exit keep_inputs(rank *r, const plan_call *call) {
+  if (r->inputs_kept || r->plan->options->replays == 0 || !call->function->capturable) return RUN_OK;
+  r->inputs_kept = true;
+  return rank_keep_inputs(r);
+}
+
 run_exit rank_call(rank *r, size_t index) {
+  const options *o = r->plan->options;
   const plan_call *call = &r->plan->calls[index];
-  bool timed = r->seconds && index + 1 == r->plan->num_calls;
-  moert_tensor *tensors = make_tensors(r, call);
+  run_exit kept = keep_inputs(r, call);
+  if (kept != RUN_OK) return kept;
+  bool last = index + 1 == r->plan->num_calls && o->replays == 0;
+  moert_tensor *tensors = rank_make_tensors(r, call);
   moert_status status = MOERT_OK;
-  for (int64_t i = 0; i < (timed ? r->plan->options->repeat : 1) && status == MOERT_OK; ++i)
-    status = call_once(r, call, tensors, timed ? &r->seconds[i] : NULL);
+  for (int64_t i = 0; i < (last && o->repeat > 0 ? o->repeat : 1) && status == MOERT_OK; ++i)
+    status = call_once(r, call, tensors, last && r->seconds ? &r->seconds[i] : NULL);
   free(tensors);
-  return status == MOERT_OK ? RUN_OK : fail_with_status(r, call->function->name, status);
+  return status == MOERT_OK ? RUN_OK : rank_fail(r, call->function->name, status);
 }
 
 //===--- life -------------------------------------------------------------------------------------===//
 
 void rank_init(rank *r, const plan *p, int32_t number, moert_comm *comm) {
-  *r = (rank){.plan = p, .number = number, .comm = comm};
+  *r = (rank){.plan = p, .number = number, .comm = comm, .prefix = ""};
   r->sizes = records(p->num_sizes, sizeof *r->sizes);
   r->shapes = records(p->num_sizes, sizeof *r->shapes);
   r->buffers = records(p->num_variables, sizeof *r->buffers);
-  if (p->options->repeat > 0) r->seconds = records((size_t)p->options->repeat, sizeof *r->seconds);
+  r->captures = records(p->num_calls, sizeof *r->captures);
+}
+
+static void free_buffer(rank *r, buffer *b, moert_memory memory) {
+  if (r->plan->on_device && memory == MOERT_MEMORY_DEVICE) moert_device_free(r->comm, b->place);
+  npy_close(&b->file);
+  free(b->path);
+  free(b->owned);
+  free(b->before);
+  free(b->first);
 }
 
 void rank_free(rank *r) {
-  for (size_t i = 0; i < r->plan->num_variables; ++i) {
-    npy_close(&r->buffers[i].file);
-    free(r->buffers[i].path);
-    free(r->buffers[i].owned);
-  }
+  for (size_t i = 0; i < r->plan->num_calls; ++i) moert_capture_destroy(r->captures[i]);
+  for (size_t i = 0; i < r->plan->num_variables; ++i) free_buffer(r, &r->buffers[i], (moert_memory)r->plan->variables[i].info->memory);
   moert_context_destroy(r->context);
   free(r->sizes);
   free(r->shapes);
   free(r->buffers);
-  free(r->seconds);
+  free(r->captures);
 }

@@ -1,4 +1,4 @@
-//===- team.h - all ranks, as threads -------------------------------------------------------------===//
+//===- team.h - the ranks of this process, as threads ---------------------------------------------===//
 #ifndef MOE_RUN_TEAM_H
 #define MOE_RUN_TEAM_H
 
@@ -6,14 +6,16 @@
 
 typedef struct team {
   const plan *plan;
+  board *board;
   int32_t size;
   rank *ranks;
 } team;
 
-run_exit team_make(const plan *plan, team *team, message *why);
+// Ranks `first` to `first + count - 1`: all of them, or the only one of a process.
+run_exit team_make(const plan *plan, board *board, int32_t first, int32_t count, team *team, message *why);
 void team_free(team *team);
-// Load, allocate, run. What ranks say is printed to stderr; the result is that of the first rank that failed.
-run_exit team_run(team *team);
+// Load, allocate, run. What ranks say is on the board; the result is that of the first rank that failed. `prefix` begins what they say.
+run_exit team_run(team *team, const char *prefix);
 // Times of the last function to stdout: of a run, that of its slowest rank.
 void team_print_times(const team *team);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char rank_pattern[] = "{rank}";
 
@@ -30,6 +31,15 @@ void text_append(char *buffer, size_t size, const char *format, ...) {
 void text_append_shape(char *buffer, size_t size, int64_t ndim, const int64_t *shape) {
   for (int64_t i = 0; i < ndim; ++i) text_append(buffer, size, "%s%lld", i == 0 ? "[" : ", ", (long long)shape[i]);
   text_append(buffer, size, ndim == 0 ? "[]" : "]");
+}
+
+void text_append_index(char *buffer, size_t size, int64_t ndim, const int64_t *shape, int64_t flat) {
+  int64_t index[TEXT_MAX_DIMENSIONS];
+  for (int64_t i = ndim - 1; i >= 0; --i) {
+    index[i] = flat % shape[i];
+    flat /= shape[i];
+  }
+  text_append_shape(buffer, size, ndim, index);
 }
 
 bool parse_int64(const char *text, int64_t *value) {
@@ -89,6 +99,12 @@ char *expand_rank_pattern(const char *pattern, int32_t rank) {
     text_append(path, size, "%.*s%d", (int)(next - pattern), pattern, (int)rank);
   text_append(path, size, "%s", pattern);
   return path;
+}
+
+double seconds_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static void *need(void *memory) {

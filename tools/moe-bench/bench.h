@@ -1,0 +1,139 @@
+//===- bench.h - what the parts of moe-bench share ----------------------------------------------------===//
+#ifndef MOE_BENCH_BENCH_H
+#define MOE_BENCH_BENCH_H
+
+#include <cuda_runtime_api.h>
+#include <moert/ep.h>
+#include <moert/moert.h>
+#include <moert/ops.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MAX_SETS = 16, MAX_BUFFERS = 12, MAX_STEPS = 2, MAX_VARIANTS = 2, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
+
+// The tool's exit statuses.
+typedef enum Exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_DEVICE = 3 } Exit;
+
+//===--- options.c ------------------------------------------------------------------------------------===//
+
+typedef struct Options {
+  const char *names[MAX_NAMES]; // of steps; none: all
+  int num_names;
+  int64_t tokens[MAX_TOKEN_COUNTS];
+  int num_tokens;
+  int32_t ranks; // 0: one on each GPU
+  int replays;
+  const char *json, *commit; // NULL: not given
+  bool compare_generic, quick, list, help, version;
+} Options;
+
+// Says on standard error what is wrong.
+Exit options_parse(int count, char **arguments, Options *options);
+void options_help(void);
+bool options_name(const Options *options, const char *step);
+
+//===--- ceilings.c -----------------------------------------------------------------------------------===//
+
+// What the machine gives at most; 0: not measured.
+typedef struct Ceilings {
+  double link_gbs;      // each way, both at once
+  double memory_gbs;    // of a copy, read and written
+  double matrix_tflops; // of bf16
+  double flag_us;       // round trip
+  double node_us;       // of a graph
+} Ceilings;
+
+extern const Ceilings reference_ceilings; // of docs/moe-bench.md, from which the floors are computed
+cudaError_t ceilings_measure(int num_gpus, Ceilings *measured);
+
+//===--- cases.c --------------------------------------------------------------------------------------===//
+
+typedef struct Shape {
+  int64_t hidden, intermediate, experts, top_k;
+} Shape;
+
+// What an op cannot do without, on one rank.
+typedef struct Cost {
+  int64_t link_bytes, memory_bytes, flops; // sent to other ranks; read and written; of matrix products
+  int hops;                                // flags that wait for each other
+} Cost;
+
+typedef struct Buffer {
+  moert_tensor tensor;
+  int64_t shape[3];
+  size_t bytes;
+  bool is_output;
+} Buffer;
+
+// A case on one rank, with `sets` of operands that calls take in turn.
+typedef struct Work {
+  moert_comm *comm;
+  moert_context *context;
+  cudaStream_t stream;
+  int32_t rank, ranks;
+  Shape shape;
+  int64_t tokens;
+  int sets;
+  Buffer buffers[MAX_SETS][MAX_BUFFERS];
+  // What all sets share.
+  void *slab;
+  Buffer workspace, metainfo, counters[2], tables[MOERT_EP_GROUPS * MOERT_EP_BUFFERS];
+  int64_t metainfo_words[MOERT_METAINFO_FIELDS], combine_offset;
+  uint64_t addresses[MOERT_EP_GROUPS * MOERT_EP_BUFFERS][MOERT_MAX_RANKS];
+} Work;
+
+// One op of a case: one row of the table.
+typedef struct Step {
+  const char *name; // as --op has it
+  const char *op;
+  moert_status (*call)(Work *work, int set, moert_kernel *kernel);
+  Cost (*cost)(const Work *work);
+} Step;
+
+// One or two ops that alternate on the same operands.
+typedef struct Case {
+  const char *variant, *dtype;
+  Shape shape;
+  int64_t tokens;                   // 0: those of --tokens
+  moert_status (*open)(Work *work); // what the sets share; collective. NULL: nothing
+  moert_status (*fill)(Work *work, int set);
+  int num_steps;
+  Step steps[MAX_STEPS];
+} Case;
+
+extern const Case bench_cases[];
+extern const int num_bench_cases;
+void work_close(Work *work); // collective
+
+//===--- measure.c ------------------------------------------------------------------------------------===//
+
+typedef struct Record {
+  const Case *what;
+  const Step *step;
+  int32_t ranks;
+  int64_t tokens;
+  double us[MAX_VARIANTS], p10, p90; // the first variant is the library's choice, the second the generic kernel
+  Cost cost;
+  double floor_us;
+} Record;
+
+// Every case that the options name, on all ranks; `done` is called for each record as it comes.
+Exit measure_all(const Options *options, int num_gpus, void (*done)(void *user, const Record *record), void *user);
+
+//===--- report.c -------------------------------------------------------------------------------------===//
+
+typedef struct Report {
+  const Options *options;
+  Ceilings measured;
+  int num_gpus;
+  Record *records;
+  int count, room;
+} Report;
+
+void report_begin(const Report *report);             // ceilings, and the head of the table
+void report_add(void *report, const Record *record); // a row
+Exit report_write_json(const Report *report);        // to options->json
+void report_end(Report *report);
+
+#endif

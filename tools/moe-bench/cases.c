@@ -1,0 +1,539 @@
+//===- cases.c - what is measured -------------------------------------------------------------------===//
+//
+// A case says which operands its ops have, how to call them, and what they cannot do without. A new one is a row of bench_cases.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "bench.h"
+#include "device.h"
+#include <stdlib.h>
+
+static const moert_dtype BF16 = {MOERT_CODE_BFLOAT, 16, 1}, F32 = {MOERT_CODE_FLOAT, 32, 1}, I8 = {MOERT_CODE_INT, 8, 1},
+                         I32 = {MOERT_CODE_INT, 32, 1}, I64 = {MOERT_CODE_INT, 64, 1};
+enum { BF16_BYTES = 2, I32_BYTES = 4, F32_BYTES = 4 };
+
+//===--- operands -----------------------------------------------------------------------------------===//
+
+static void set_tensor(Buffer *buffer, void *data, moert_device device, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
+  int64_t elements = 1;
+  for (int32_t i = 0; i < ndim; ++i) elements *= buffer->shape[i] = shape[i];
+  buffer->bytes = (size_t)(elements * dtype.bits / 8);
+  buffer->tensor = (moert_tensor){data, device, ndim, dtype, buffer->shape, NULL, 0};
+}
+
+static moert_status add(Work *work, Buffer *buffer, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
+  set_tensor(buffer, NULL, moert_comm_device(work->comm), dtype, ndim, shape);
+  return buffer->bytes == 0 ? MOERT_OK : moert_device_alloc(work->comm, buffer->bytes, &buffer->tensor.data);
+}
+
+static moert_status add_output(Work *work, Buffer *buffer, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
+  buffer->is_output = true;
+  return add(work, buffer, dtype, ndim, shape);
+}
+
+static uint64_t seed_of(const Work *work, int32_t rank, int set) { return ((uint64_t)rank << 20 | (uint64_t)set << 16) + (uint64_t)work->tokens; }
+
+static moert_status add_random(Work *work, int set, int slot, float scale, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
+  Buffer *buffer = &work->buffers[set][slot];
+  moert_status status = add(work, buffer, dtype, ndim, shape);
+  if (status) return status;
+  uint64_t seed = seed_of(work, work->rank, set) * MAX_BUFFERS + (uint64_t)slot;
+  cudaError_t error = device_random(buffer->tensor.data, (int64_t)buffer->bytes * 8 / dtype.bits, dtype, seed, scale, work->stream);
+  return error ? MOERT_ERROR_DEVICE : MOERT_OK;
+}
+
+static moert_status add_words(Work *work, Buffer *buffer, const int32_t *words, int32_t ndim, const int64_t *shape) {
+  moert_status status = add(work, buffer, I32, ndim, shape);
+  return status || buffer->bytes == 0 ? status : moert_copy(work->context, buffer->tensor.data, words, buffer->bytes);
+}
+
+// For the designated lists of sizes below.
+#define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
+
+static const moert_tensor *operand(const Work *work, int set, int slot) { return &work->buffers[set][slot].tensor; }
+
+void work_close(Work *work) {
+  for (int set = 0; set < MAX_SETS; ++set)
+    for (int slot = 0; slot < MAX_BUFFERS; ++slot) moert_device_free(work->comm, work->buffers[set][slot].tensor.data);
+  for (int i = 0; i < 2; ++i) moert_device_free(work->comm, work->counters[i].tensor.data);
+  moert_symmetric_free(work->comm, work->slab);
+}
+
+//===--- routing ------------------------------------------------------------------------------------===//
+
+// splitmix64
+static uint64_t next_random(uint64_t *state) {
+  uint64_t bits = *state += 0x9e3779b97f4a7c15u;
+  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+  return bits ^ bits >> 31;
+}
+
+static bool contains(const int32_t *ids, int64_t count, int32_t id) {
+  for (int64_t i = 0; i < count; ++i)
+    if (ids[i] == id) return true;
+  return false;
+}
+
+// Different experts for each token of a rank, all as likely.
+static int32_t *choose_experts(const Work *work, int32_t rank, int set) {
+  const Shape *shape = &work->shape;
+  uint64_t state = seed_of(work, rank, set);
+  int32_t *ids = malloc((size_t)(work->tokens * shape->top_k) * sizeof *ids);
+  for (int64_t t = 0; ids && t < work->tokens; ++t)
+    for (int64_t k = 0; k < shape->top_k; ++k) {
+      int32_t *row = ids + t * shape->top_k;
+      do row[k] = (int32_t)(next_random(&state) % (uint64_t)shape->experts);
+      while (contains(row, k, row[k]));
+    }
+  return ids;
+}
+
+static moert_status add_experts(Work *work, int set, int slot) {
+  int32_t *ids = choose_experts(work, work->rank, set);
+  if (!ids) return MOERT_ERROR_OUT_OF_MEMORY;
+  moert_status status = add_words(work, &work->buffers[set][slot], ids, 2, SHAPE(work->tokens, work->shape.top_k));
+  free(ids);
+  return status;
+}
+
+static int64_t local_experts(const Work *work) { return work->shape.experts / work->ranks + (work->rank < work->shape.experts % work->ranks); }
+
+// Experts stand in blocks; the first ranks have one more if they do not divide evenly.
+static int32_t owner(const Work *work, int32_t expert) {
+  int64_t each = work->shape.experts / work->ranks, more = work->shape.experts % work->ranks;
+  return (int32_t)(expert < more * (each + 1) ? expert / (each + 1) : (expert - more) / each);
+}
+
+// Of this rank, on average over the sets: tokens sent to others, received from all (itself included), and rows for its experts.
+typedef struct Traffic {
+  int64_t sent, received, rows;
+} Traffic;
+
+static void count_token(const Work *work, const int32_t *ids, bool own, Traffic *traffic) {
+  bool named[MOERT_MAX_RANKS] = {false};
+  for (int64_t k = 0; k < work->shape.top_k; ++k) {
+    int32_t rank = owner(work, ids[k]);
+    traffic->rows += rank == work->rank;
+    if (named[rank]) continue;
+    named[rank] = true;
+    traffic->received += rank == work->rank;
+    traffic->sent += own && rank != work->rank;
+  }
+}
+
+static Traffic count_traffic(const Work *work) {
+  Traffic traffic = {0, 0, 0};
+  for (int set = 0; set < work->sets; ++set)
+    for (int32_t rank = 0; rank < work->ranks; ++rank) {
+      int32_t *ids = choose_experts(work, rank, set);
+      for (int64_t t = 0; ids && t < work->tokens; ++t) count_token(work, ids + t * work->shape.top_k, rank == work->rank, &traffic);
+      free(ids);
+    }
+  return (Traffic){traffic.sent / work->sets, traffic.received / work->sets, traffic.rows / work->sets};
+}
+
+//===--- workspaces ---------------------------------------------------------------------------------===//
+
+static moert_status open_workspace(Work *work, int64_t dispatch_bytes, int64_t combine_bytes) {
+  moert_workspace_info info = {work->tokens, dispatch_bytes, combine_bytes, 0, work->ranks};
+  int64_t bytes = moert_workspace_lay_out(&info).bytes;
+  moert_status status = moert_symmetric_alloc(work->comm, (size_t)bytes, &work->slab);
+  if (status) return status;
+  set_tensor(&work->workspace, work->slab, moert_comm_device(work->comm), I8, 1, SHAPE(bytes));
+  set_tensor(&work->metainfo, work->metainfo_words, (moert_device){MOERT_DEVICE_CPU, 0}, I64, 1, SHAPE(MOERT_METAINFO_FIELDS));
+  moert_moe_initialize_params params = MOERT_MOE_INITIALIZE_PARAMS_INIT;
+  params.max_num_tokens = work->tokens;
+  params.dispatch_bytes_per_token = dispatch_bytes;
+  params.combine_bytes_per_token = combine_bytes;
+  moert_moe_initialize_args args = MOERT_MOE_INITIALIZE_ARGS_INIT;
+  args.workspace = &work->workspace.tensor;
+  args.metainfo = &work->metainfo.tensor;
+  return moert_moe_initialize(&params, &args, NULL, work->context);
+}
+
+//===--- moe.route ----------------------------------------------------------------------------------===//
+
+enum { ROUTE_LOGITS, ROUTE_IDS, ROUTE_WEIGHTS };
+
+static moert_status fill_route(Work *work, int set) {
+  const Shape *shape = &work->shape;
+  moert_status status = add_random(work, set, ROUTE_LOGITS, 4, BF16, 2, SHAPE(work->tokens, shape->experts));
+  if (!status) status = add_output(work, &work->buffers[set][ROUTE_IDS], I32, 2, SHAPE(work->tokens, shape->top_k));
+  if (!status) status = add_output(work, &work->buffers[set][ROUTE_WEIGHTS], F32, 2, SHAPE(work->tokens, shape->top_k));
+  return status;
+}
+
+static moert_status call_route(Work *work, int set, moert_kernel *kernel) {
+  moert_moe_route_params params = MOERT_MOE_ROUTE_PARAMS_INIT;
+  params.top_k = work->shape.top_k;
+  params.n_experts = work->shape.experts;
+  params.renormalize = 1;
+  moert_moe_route_args args = MOERT_MOE_ROUTE_ARGS_INIT;
+  args.logits = operand(work, set, ROUTE_LOGITS);
+  args.ids = operand(work, set, ROUTE_IDS);
+  args.weights = operand(work, set, ROUTE_WEIGHTS);
+  return moert_moe_route(&params, &args, kernel, work->context);
+}
+
+static Cost cost_route(const Work *work) {
+  return (Cost){.memory_bytes = work->tokens * (work->shape.experts * BF16_BYTES + work->shape.top_k * (I32_BYTES + F32_BYTES))};
+}
+
+//===--- moe.dispatch and moe.combine ---------------------------------------------------------------===//
+
+enum { A2A_IDS, A2A_WEIGHTS, A2A_PAYLOAD, A2A_RECV, A2A_COUNTS, A2A_OFFSETS, A2A_RESULT, A2A_OUT };
+
+static int64_t row_bytes(const Work *work) { return work->shape.hidden * BF16_BYTES; }
+
+static moert_status open_all_to_all(Work *work) { return open_workspace(work, row_bytes(work), row_bytes(work)); }
+
+static moert_status fill_tokens(Work *work, int set) {
+  int64_t tokens = work->tokens, hidden = work->shape.hidden;
+  moert_status status = add_experts(work, set, A2A_IDS);
+  if (!status) status = add_random(work, set, A2A_PAYLOAD, 1, BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = add_output(work, &work->buffers[set][A2A_OUT], BF16, 2, SHAPE(tokens, hidden));
+  return status;
+}
+
+static moert_status fill_rank_major(Work *work, int set) {
+  const int64_t *received = SHAPE(work->ranks, work->tokens, work->shape.hidden);
+  moert_status status = fill_tokens(work, set);
+  if (!status) status = add_output(work, &work->buffers[set][A2A_RECV], BF16, 3, received);
+  if (!status) status = add_output(work, &work->buffers[set][A2A_COUNTS], I32, 1, SHAPE(work->ranks));
+  if (!status) status = add_random(work, set, A2A_RESULT, 1, BF16, 3, received);
+  return status;
+}
+
+static moert_status fill_grouped(Work *work, int set) {
+  int64_t experts = local_experts(work), pairs = work->shape.top_k < experts ? work->shape.top_k : experts;
+  const int64_t *received = SHAPE(work->ranks * work->tokens * pairs, work->shape.hidden);
+  moert_status status = fill_tokens(work, set);
+  if (!status) status = add_random(work, set, A2A_WEIGHTS, 1, F32, 2, SHAPE(work->tokens, work->shape.top_k));
+  if (!status) status = add_output(work, &work->buffers[set][A2A_RECV], BF16, 2, received);
+  if (!status) status = add_output(work, &work->buffers[set][A2A_OFFSETS], I32, 1, SHAPE(experts + 1));
+  if (!status) status = add_random(work, set, A2A_RESULT, 1, BF16, 2, received);
+  return status;
+}
+
+static moert_status call_dispatch(Work *work, int set, moert_kernel *kernel, bool grouped) {
+  moert_moe_dispatch_params params = MOERT_MOE_DISPATCH_PARAMS_INIT;
+  params.top_k = work->shape.top_k;
+  params.n_experts = work->shape.experts;
+  params.layout = grouped ? MOERT_MOE_DISPATCH_LAYOUT_EXPERT_GROUPED : MOERT_MOE_DISPATCH_LAYOUT_RANK_MAJOR;
+  moert_moe_dispatch_args args = MOERT_MOE_DISPATCH_ARGS_INIT;
+  args.topk_ids = operand(work, set, A2A_IDS);
+  args.topk_weights = grouped ? operand(work, set, A2A_WEIGHTS) : NULL;
+  args.num_payloads = args.num_recv = 1;
+  args.payloads = operand(work, set, A2A_PAYLOAD);
+  args.workspace = &work->workspace.tensor;
+  args.metainfo = &work->metainfo.tensor;
+  args.runtime_max_tokens_per_rank = work->tokens;
+  args.recv = operand(work, set, A2A_RECV);
+  args.recv_counts = grouped ? NULL : operand(work, set, A2A_COUNTS);
+  args.offsets = grouped ? operand(work, set, A2A_OFFSETS) : NULL;
+  args.combine_payload_offset = &work->combine_offset;
+  return moert_moe_dispatch(&params, &args, kernel, work->context);
+}
+
+static moert_status call_combine(Work *work, int set, moert_kernel *kernel, bool grouped) {
+  moert_moe_combine_params params = MOERT_MOE_COMBINE_PARAMS_INIT;
+  params.top_k = work->shape.top_k;
+  params.hidden_size = work->shape.hidden;
+  params.layout = grouped ? MOERT_MOE_COMBINE_LAYOUT_EXPERT_GROUPED : MOERT_MOE_COMBINE_LAYOUT_RANK_MAJOR;
+  moert_moe_combine_args args = MOERT_MOE_COMBINE_ARGS_INIT;
+  args.payload = operand(work, set, A2A_RESULT);
+  args.workspace = &work->workspace.tensor;
+  args.metainfo = &work->metainfo.tensor;
+  args.runtime_max_tokens_per_rank = work->tokens;
+  args.combine_payload_offset = work->combine_offset;
+  args.out = operand(work, set, A2A_OUT);
+  return moert_moe_combine(&params, &args, kernel, work->context);
+}
+
+static moert_status call_dispatch_rank_major(Work *work, int set, moert_kernel *kernel) { return call_dispatch(work, set, kernel, false); }
+static moert_status call_dispatch_grouped(Work *work, int set, moert_kernel *kernel) { return call_dispatch(work, set, kernel, true); }
+static moert_status call_combine_rank_major(Work *work, int set, moert_kernel *kernel) { return call_combine(work, set, kernel, false); }
+static moert_status call_combine_grouped(Work *work, int set, moert_kernel *kernel) { return call_combine(work, set, kernel, true); }
+
+// Tokens are read once, received rows written once. A dispatch sends counts, then rows.
+static Cost cost_dispatch_rank_major(const Work *work) {
+  Traffic traffic = count_traffic(work);
+  return (Cost){traffic.sent * row_bytes(work), (work->tokens + traffic.received) * row_bytes(work), 0, 1};
+}
+
+static Cost cost_dispatch_grouped(const Work *work) {
+  Traffic traffic = count_traffic(work);
+  return (Cost){traffic.sent * row_bytes(work), (work->tokens + traffic.rows) * row_bytes(work), 0, 1};
+}
+
+// Results are read once, sums written once; what is sent is as much as what came.
+static Cost cost_combine_rank_major(const Work *work) {
+  Traffic traffic = count_traffic(work);
+  return (Cost){traffic.sent * row_bytes(work), (work->tokens + traffic.received) * row_bytes(work), 0, 1};
+}
+
+static Cost cost_combine_grouped(const Work *work) {
+  Traffic traffic = count_traffic(work);
+  return (Cost){traffic.sent * row_bytes(work), (work->tokens + traffic.rows) * row_bytes(work), 0, 1};
+}
+
+//===--- moe.allreduce_fusion -----------------------------------------------------------------------===//
+
+enum { SUM_RESIDUAL, SUM_GAMMA, SUM_EXPERTS, SUM_SCALES, SUM_TOKENS, SUM_OUT, SUM_RESIDUAL_OUT, SUM_NORM };
+
+static moert_status open_allreduce(Work *work) { return open_workspace(work, row_bytes(work), 1); }
+
+static moert_status fill_allreduce(Work *work, int set) {
+  int64_t tokens = work->tokens, hidden = work->shape.hidden, experts = work->shape.experts;
+  moert_status status = add_random(work, set, SUM_RESIDUAL, 1, BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = add_random(work, set, SUM_GAMMA, 1, BF16, 1, SHAPE(hidden));
+  if (!status) status = add_random(work, set, SUM_EXPERTS, 1, BF16, 3, SHAPE(experts, tokens, hidden));
+  if (!status) status = add_random(work, set, SUM_SCALES, 1, F32, 2, SHAPE(experts, tokens));
+  if (!status) status = add_random(work, set, SUM_TOKENS, 1, BF16, 2, SHAPE(tokens, hidden));
+  for (int slot = SUM_OUT; slot <= SUM_NORM && !status; ++slot) status = add_output(work, &work->buffers[set][slot], BF16, 2, SHAPE(tokens, hidden));
+  return status;
+}
+
+static moert_status call_allreduce(Work *work, int set, moert_kernel *kernel) {
+  moert_moe_allreduce_fusion_params params = MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT;
+  params.hidden_size = work->shape.hidden;
+  params.rms_eps = 1e-6;
+  moert_moe_allreduce_fusion_args args = MOERT_MOE_ALLREDUCE_FUSION_ARGS_INIT;
+  args.residual_in = operand(work, set, SUM_RESIDUAL);
+  args.rms_gamma = operand(work, set, SUM_GAMMA);
+  args.moe_reduction_active_experts_token_input = operand(work, set, SUM_EXPERTS);
+  args.moe_reduction_scale_input = operand(work, set, SUM_SCALES);
+  args.moe_reduction_token_input = operand(work, set, SUM_TOKENS);
+  args.workspace = &work->workspace.tensor;
+  args.metainfo = &work->metainfo.tensor;
+  args.moe_allreduce_out = operand(work, set, SUM_OUT);
+  args.residual_out = operand(work, set, SUM_RESIDUAL_OUT);
+  args.norm_out = operand(work, set, SUM_NORM);
+  return moert_moe_allreduce_fusion(&params, &args, kernel, work->context);
+}
+
+// Each rank sends 1 / ranks of the tokens to each other one, and their sums on: no all-reduce sends less.
+static Cost cost_allreduce(const Work *work) {
+  int64_t all = work->tokens * row_bytes(work);
+  return (Cost){2 * (work->ranks - 1) * all / work->ranks, (work->shape.experts + 5) * all, 0, 1};
+}
+
+//===--- ep.dispatch and ep.combine.skip_a2a --------------------------------------------------------===//
+
+enum { EP_IDS, EP_TOKENS, EP_ROWS, EP_OFFSETS, EP_EXPERTS, EP_SOURCES, EP_WEIGHTS, EP_RESULT, EP_OUT };
+
+// As many experts on each rank.
+static int64_t ep_experts(const Work *work) { return work->shape.experts / work->ranks; }
+
+static moert_status ep_init(Work *work, uint64_t *addresses) {
+  int32_t rank = 0;
+  moert_device host = {MOERT_DEVICE_CPU, 0};
+  Buffer pointers = {0}, number = {0};
+  set_tensor(&pointers, addresses, host, I64, 2, SHAPE(MOERT_EP_GROUPS, MOERT_EP_BUFFERS));
+  set_tensor(&number, &rank, host, I32, 1, SHAPE(1));
+  moert_ep_init_params params = MOERT_EP_INIT_PARAMS_INIT;
+  params.hidden_size = work->shape.hidden;
+  params.top_k = work->shape.top_k;
+  params.n_experts = ep_experts(work);
+  params.max_token_per_rank = work->tokens;
+  moert_ep_init_args args = MOERT_EP_INIT_ARGS_INIT;
+  args.atomic_counters_0 = &work->counters[0].tensor;
+  args.atomic_counters_1 = &work->counters[1].tensor;
+  args.dev_ptrs = &pointers.tensor;
+  args.my_rank = &number.tensor;
+  return moert_ep_init(&params, &args, NULL, work->context);
+}
+
+static moert_status open_ep(Work *work) {
+  uint64_t addresses[MOERT_EP_GROUPS * MOERT_EP_BUFFERS];
+  int64_t words = moert_ep_lay_out_counters(ep_experts(work)).words;
+  moert_status status = MOERT_OK;
+  for (int i = 0; i < 2 && !status; ++i) status = add(work, &work->counters[i], I32, 1, SHAPE(words));
+  if (!status) status = ep_init(work, addresses);
+  if (status) return status;
+  for (int i = 0; i < MOERT_EP_GROUPS * MOERT_EP_BUFFERS; ++i) work->addresses[i][work->rank] = addresses[i];
+  for (int i = 0; i < MOERT_EP_GROUPS * MOERT_EP_BUFFERS; ++i)
+    set_tensor(&work->tables[i], work->addresses[i], (moert_device){MOERT_DEVICE_CPU, 0}, I64, 1, SHAPE(work->ranks));
+  return MOERT_OK;
+}
+
+static moert_status fill_ep(Work *work, int set) {
+  int64_t tokens = work->tokens, hidden = work->shape.hidden, experts = ep_experts(work), top_k = work->shape.top_k;
+  int64_t rows = tokens * (top_k < experts ? top_k : experts);
+  moert_status status = add_experts(work, set, EP_IDS);
+  if (!status) status = add_random(work, set, EP_TOKENS, 1, BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = add_output(work, &work->buffers[set][EP_ROWS], BF16, 2, SHAPE(rows, hidden));
+  if (!status) status = add_output(work, &work->buffers[set][EP_OFFSETS], I32, 1, SHAPE(experts + 1));
+  if (!status) status = add_output(work, &work->buffers[set][EP_EXPERTS], I32, 1, SHAPE(experts));
+  if (!status) status = add_output(work, &work->buffers[set][EP_SOURCES], I32, 2, SHAPE(rows, 2));
+  if (!status) status = add_random(work, set, EP_WEIGHTS, 1, F32, 2, SHAPE(tokens, top_k));
+  if (!status) status = add_random(work, set, EP_RESULT, 1, BF16, 2, SHAPE(rows, hidden));
+  if (!status) status = add_output(work, &work->buffers[set][EP_OUT], BF16, 2, SHAPE(tokens, hidden));
+  return status;
+}
+
+static const moert_tensor *ep_table(const Work *work, int group, int column) { return &work->tables[group * MOERT_EP_BUFFERS + column].tensor; }
+
+static moert_status call_ep_dispatch(Work *work, int set, moert_kernel *kernel) {
+  moert_ep_dispatch_params params = MOERT_EP_DISPATCH_PARAMS_INIT;
+  params.hidden_size = work->shape.hidden;
+  params.top_k = work->shape.top_k;
+  params.n_experts = ep_experts(work);
+  params.max_token_per_rank = work->tokens;
+  params.skip_a2a = 1;
+  params.allreduce_world_size = work->ranks;
+  moert_ep_dispatch_args args = MOERT_EP_DISPATCH_ARGS_INIT;
+  args.output_tokens = operand(work, set, EP_ROWS);
+  args.row_offsets = operand(work, set, EP_OFFSETS);
+  args.expert_ids = operand(work, set, EP_EXPERTS);
+  args.src_info = operand(work, set, EP_SOURCES);
+  args.atomic_counters = &work->counters[0].tensor;
+  args.input_tokens = operand(work, set, EP_TOKENS);
+  args.topk_ids = operand(work, set, EP_IDS);
+  args.send_ptrs = ep_table(work, MOERT_EP_DISPATCH, MOERT_EP_SEND);
+  args.recv_ptrs = ep_table(work, MOERT_EP_DISPATCH, MOERT_EP_RECV);
+  args.recv_count_ptrs = ep_table(work, MOERT_EP_DISPATCH, MOERT_EP_RECV_COUNT);
+  return moert_ep_dispatch(&params, &args, kernel, work->context);
+}
+
+static moert_status call_ep_combine(Work *work, int set, moert_kernel *kernel) {
+  moert_ep_combine_skip_a2a_params params = MOERT_EP_COMBINE_SKIP_A2A_PARAMS_INIT;
+  params.hidden_size = work->shape.hidden;
+  params.top_k = work->shape.top_k;
+  params.n_experts = ep_experts(work);
+  params.max_token_per_rank = work->tokens;
+  params.allreduce_world_size = work->ranks;
+  moert_ep_combine_skip_a2a_args args = MOERT_EP_COMBINE_SKIP_A2A_ARGS_INIT;
+  args.output_tokens = operand(work, set, EP_OUT);
+  args.atomic_counters = &work->counters[0].tensor;
+  args.input_tokens = operand(work, set, EP_RESULT);
+  args.src_info = operand(work, set, EP_SOURCES);
+  args.send_ptrs = ep_table(work, MOERT_EP_COMBINE, MOERT_EP_SEND);
+  args.recv_ptrs = ep_table(work, MOERT_EP_COMBINE, MOERT_EP_RECV);
+  args.recv_count_ptrs = ep_table(work, MOERT_EP_COMBINE, MOERT_EP_RECV_COUNT);
+  args.router_weights = operand(work, set, EP_WEIGHTS);
+  args.topk_ids = operand(work, set, EP_IDS);
+  return moert_ep_combine_skip_a2a(&params, &args, kernel, work->context);
+}
+
+// Every rank has the same tokens in earnest; here each has its own, which is as much work.
+static int64_t count_ep_rows(const Work *work) {
+  int64_t rows = 0;
+  for (int set = 0; set < work->sets; ++set) {
+    int32_t *ids = choose_experts(work, work->rank, set);
+    for (int64_t i = 0; ids && i < work->tokens * work->shape.top_k; ++i) rows += ids[i] / ep_experts(work) == work->rank;
+    free(ids);
+  }
+  return rows / work->sets;
+}
+
+static Cost cost_ep(const Work *work) { return (Cost){.memory_bytes = (work->tokens + count_ep_rows(work)) * row_bytes(work)}; }
+
+//===--- moe.grouped_matmul -------------------------------------------------------------------------===//
+
+enum { PRODUCT_ROWS, PRODUCT_OFFSETS, PRODUCT_WEIGHTS, PRODUCT_OUT };
+
+static int64_t product_rows(const Work *work) { return work->tokens * work->shape.top_k; }
+
+// Each row falls to any group. Caller frees.
+static int32_t *choose_offsets(const Work *work, int set) {
+  uint64_t state = seed_of(work, work->rank, set);
+  int32_t *offsets = calloc((size_t)work->shape.experts + 1, sizeof *offsets);
+  if (!offsets) return NULL;
+  for (int64_t r = 0; r < product_rows(work); ++r) ++offsets[1 + next_random(&state) % (uint64_t)work->shape.experts];
+  for (int64_t g = 0; g < work->shape.experts; ++g) offsets[g + 1] += offsets[g];
+  return offsets;
+}
+
+static moert_status fill_product(Work *work, int set, int64_t out_columns) {
+  const Shape *shape = &work->shape;
+  int32_t *offsets = choose_offsets(work, set);
+  if (!offsets) return MOERT_ERROR_OUT_OF_MEMORY;
+  moert_status status = add_words(work, &work->buffers[set][PRODUCT_OFFSETS], offsets, 1, SHAPE(shape->experts + 1));
+  free(offsets);
+  if (!status) status = add_random(work, set, PRODUCT_ROWS, 1, BF16, 2, SHAPE(product_rows(work), shape->hidden));
+  if (!status) status = add_random(work, set, PRODUCT_WEIGHTS, 0.05f, BF16, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden));
+  if (!status) status = add_output(work, &work->buffers[set][PRODUCT_OUT], BF16, 2, SHAPE(product_rows(work), out_columns));
+  return status;
+}
+
+static moert_status fill_plain(Work *work, int set) { return fill_product(work, set, work->shape.intermediate); }
+static moert_status fill_gated(Work *work, int set) { return fill_product(work, set, work->shape.intermediate / 2); }
+
+static moert_status call_product(Work *work, int set, moert_kernel *kernel, int64_t activation) {
+  moert_moe_grouped_matmul_params params = MOERT_MOE_GROUPED_MATMUL_PARAMS_INIT;
+  params.activation = activation;
+  moert_moe_grouped_matmul_args args = MOERT_MOE_GROUPED_MATMUL_ARGS_INIT;
+  args.rows = operand(work, set, PRODUCT_ROWS);
+  args.offsets = operand(work, set, PRODUCT_OFFSETS);
+  args.weights = operand(work, set, PRODUCT_WEIGHTS);
+  args.out = operand(work, set, PRODUCT_OUT);
+  return moert_moe_grouped_matmul(&params, &args, kernel, work->context);
+}
+
+static moert_status call_plain(Work *work, int set, moert_kernel *kernel) {
+  return call_product(work, set, kernel, MOERT_MOE_GROUPED_MATMUL_ACTIVATION_NONE);
+}
+
+static moert_status call_gated(Work *work, int set, moert_kernel *kernel) {
+  return call_product(work, set, kernel, MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU);
+}
+
+// The weights of groups with rows, rows and results, each once.
+static Cost cost_product(const Work *work) {
+  const Shape *shape = &work->shape;
+  int64_t groups = 0, rows = product_rows(work), matrix = shape->intermediate * shape->hidden;
+  for (int set = 0; set < work->sets; ++set) {
+    int32_t *offsets = choose_offsets(work, set);
+    for (int64_t g = 0; offsets && g < shape->experts; ++g) groups += offsets[g + 1] > offsets[g];
+    free(offsets);
+  }
+  int64_t results = (int64_t)work->buffers[0][PRODUCT_OUT].bytes;
+  return (Cost){.memory_bytes = groups * matrix * BF16_BYTES / work->sets + rows * row_bytes(work) + results, .flops = 2 * rows * matrix};
+}
+
+//===--- the table ----------------------------------------------------------------------------------===//
+
+const Case bench_cases[] = {
+    {"softmax", "bf16", {0, 0, 256, 8}, 0, NULL, fill_route, 1, {{"route", "moe.route", call_route, cost_route}}},
+    {"rank_major",
+     "bf16",
+     {7168, 0, 256, 8},
+     0,
+     open_all_to_all,
+     fill_rank_major,
+     2,
+     {{"dispatch", "moe.dispatch", call_dispatch_rank_major, cost_dispatch_rank_major},
+      {"combine", "moe.combine", call_combine_rank_major, cost_combine_rank_major}}},
+    {"expert_grouped",
+     "bf16",
+     {7168, 0, 256, 8},
+     0,
+     open_all_to_all,
+     fill_grouped,
+     2,
+     {{"dispatch", "moe.dispatch", call_dispatch_grouped, cost_dispatch_grouped},
+      {"combine", "moe.combine", call_combine_grouped, cost_combine_grouped}}},
+    {"plain", "bf16", {7168, 0, 0, 0}, 0, open_allreduce, fill_allreduce, 1, {{"allreduce", "moe.allreduce_fusion", call_allreduce, cost_allreduce}}},
+    {"experts8",
+     "bf16",
+     {7168, 0, 8, 0},
+     0,
+     open_allreduce,
+     fill_allreduce,
+     1,
+     {{"allreduce", "moe.allreduce_fusion", call_allreduce, cost_allreduce}}},
+    {"skip_a2a",
+     "bf16",
+     {7168, 0, 256, 8},
+     0,
+     open_ep,
+     fill_ep,
+     2,
+     {{"ep.dispatch", "ep.dispatch", call_ep_dispatch, cost_ep}, {"ep.combine", "ep.combine.skip_a2a", call_ep_combine, cost_ep}}},
+    {"up, swiglu", "bf16", {7168, 4096, 32, 8}, 0, NULL, fill_gated, 1, {{"grouped_matmul", "moe.grouped_matmul", call_gated, cost_product}}},
+    {"down", "bf16", {2048, 7168, 32, 8}, 0, NULL, fill_plain, 1, {{"grouped_matmul", "moe.grouped_matmul", call_plain, cost_product}}},
+    {"square", "bf16", {8192, 8192, 1, 1}, 8192, NULL, fill_plain, 1, {{"grouped_matmul", "moe.grouped_matmul", call_plain, cost_product}}},
+};
+const int num_bench_cases = sizeof bench_cases / sizeof *bench_cases;

@@ -1,0 +1,102 @@
+//===- device.cu - the tool's own kernels -------------------------------------------------------------===//
+
+#include "device.h"
+#include "lib/reference/numerics.h"
+
+namespace {
+
+constexpr int kThreads = 256, kBlocks = 1056;
+
+// splitmix64
+__device__ uint64_t mix(uint64_t bits) {
+  bits += 0x9e3779b97f4a7c15ull;
+  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9ull;
+  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebull;
+  return bits ^ bits >> 31;
+}
+
+__device__ int64_t firstIndex() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ int64_t indexStride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+__global__ void fillRandom(void *memory, int64_t count, moert__format format, uint64_t seed, float scale) {
+  for (int64_t i = firstIndex(); i < count; i += indexStride()) {
+    float unit = static_cast<float>(mix(seed + static_cast<uint64_t>(i)) >> 40) * 0x1p-23f - 1.0f;
+    moert__store(format, memory, i, unit * scale);
+  }
+}
+
+__global__ void addChecksum(const unsigned char *memory, size_t bytes, unsigned long long *sum) {
+  uint64_t part = 0;
+  int64_t words = static_cast<int64_t>(bytes / 4);
+  for (int64_t i = firstIndex(); i < words; i += indexStride())
+    part += mix(reinterpret_cast<const uint32_t *>(memory)[i] ^ static_cast<uint64_t>(i) << 32);
+  for (int64_t i = words * 4 + firstIndex(); i < static_cast<int64_t>(bytes); i += indexStride())
+    part += mix(memory[i] ^ static_cast<uint64_t>(i) << 32);
+  atomicAdd(sum, static_cast<unsigned long long>(part));
+}
+
+__global__ void copyVectors(uint4 *to, const uint4 *from, int64_t count) {
+  int64_t stride = indexStride();
+  int64_t i = firstIndex();
+  for (; i + 3 * stride < count; i += 4 * stride) { // four loads under way
+    uint4 a = from[i], b = from[i + stride], c = from[i + 2 * stride], d = from[i + 3 * stride];
+    to[i] = a;
+    to[i + stride] = b;
+    to[i + 2 * stride] = c;
+    to[i + 3 * stride] = d;
+  }
+  for (; i < count; i += stride) to[i] = from[i];
+}
+
+__device__ bool waitFor(const unsigned *word, unsigned value, uint64_t deadline) {
+  for (;;) {
+    unsigned seen;
+    uint64_t time;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(word) : "memory");
+    if (seen >= value) return true;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    if (time > deadline) return false;
+  }
+}
+
+__device__ void tell(unsigned *word, unsigned value) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory"); }
+
+__global__ void pingPong(unsigned *mine, unsigned *peers, bool first, unsigned rounds) {
+  uint64_t deadline;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(deadline));
+  deadline += 5000000000ull;
+  for (unsigned round = 1; round <= rounds; ++round) {
+    if (first) tell(peers, round);
+    if (!waitFor(mine, round, deadline)) return;
+    if (!first) tell(peers, round);
+  }
+}
+
+__global__ void doNothing() {}
+
+} // namespace
+
+cudaError_t device_random(void *memory, int64_t count, moert_dtype dtype, uint64_t seed, float scale, cudaStream_t stream) {
+  if (count > 0) fillRandom<<<kBlocks, kThreads, 0, stream>>>(memory, count, moert__format_of(dtype.code, dtype.bits), seed << 32, scale);
+  return cudaGetLastError();
+}
+
+cudaError_t device_checksum(const void *memory, size_t bytes, unsigned long long *sum, cudaStream_t stream) {
+  addChecksum<<<kBlocks, kThreads, 0, stream>>>(static_cast<const unsigned char *>(memory), bytes, sum);
+  return cudaGetLastError();
+}
+
+cudaError_t device_copy(void *to, const void *from, size_t bytes, int blocks, cudaStream_t stream) {
+  copyVectors<<<blocks, 1024, 0, stream>>>(static_cast<uint4 *>(to), static_cast<const uint4 *>(from), static_cast<int64_t>(bytes / 16));
+  return cudaGetLastError();
+}
+
+cudaError_t device_ping_pong(unsigned *mine, unsigned *peers, bool first, unsigned rounds, cudaStream_t stream) {
+  pingPong<<<1, 1, 0, stream>>>(mine, peers, first, rounds);
+  return cudaGetLastError();
+}
+
+cudaError_t device_nothing(cudaStream_t stream) {
+  doNothing<<<1, 32, 0, stream>>>();
+  return cudaGetLastError();
+}

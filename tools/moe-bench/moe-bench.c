@@ -1,0 +1,52 @@
+//===- moe-bench.c - how fast the ops are, and how fast they could be ----------------------------------===//
+//
+// options.c   the command line
+// ceilings.c  what the machine gives at most
+// cases.c     what is measured
+// measure.c   cases under graph replay, on all ranks
+// report.c    the table and the file of records
+// device.cu   the tool's own kernels
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "bench.h"
+#include <stdio.h>
+
+static int count_gpus(void) {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+static void list_cases(void) {
+  for (int i = 0; i < num_bench_cases; ++i)
+    for (int step = 0; step < bench_cases[i].num_steps; ++step)
+      printf("%-16s %s, %s\n", bench_cases[i].steps[step].name, bench_cases[i].variant, bench_cases[i].dtype);
+}
+
+static Exit run(const Options *options) {
+  Report report = {.options = options, .num_gpus = count_gpus()};
+  if (report.num_gpus == 0) {
+    fprintf(stderr, "moe-bench: there is no GPU, or no driver for it\n");
+    return BENCH_NO_DEVICE;
+  }
+  cudaError_t error = ceilings_measure(report.num_gpus, &report.measured);
+  if (error) {
+    fprintf(stderr, "moe-bench: the ceilings could not be measured: %s\n", cudaGetErrorString(error));
+    return BENCH_FAILED;
+  }
+  report_begin(&report);
+  Exit exit = measure_all(options, report.num_gpus, report_add, &report);
+  Exit written = report_write_json(&report);
+  report_end(&report);
+  return exit ? exit : written;
+}
+
+int main(int argc, char **argv) {
+  Options options;
+  Exit exit = options_parse(argc, argv, &options);
+  if (exit) return exit;
+  if (options.help) return options_help(), BENCH_OK;
+  if (options.version) return printf("moe-bench %s, libmoert %s\n", MOE_VERSION, moert_version()), BENCH_OK;
+  if (options.list) return list_cases(), BENCH_OK;
+  return run(&options);
+}
