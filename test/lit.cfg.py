@@ -21,9 +21,25 @@ for name in ('MOERT_TIMEOUT_MS', 'TSAN_OPTIONS', 'UBSAN_OPTIONS'):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 
-pipeline = subprocess.run([os.path.join(config.moe_bin, 'moe-compile'), '--print-pipeline'], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+# Kernels can be compiled, and with the CUDA backend in the build graphs can be linked.
+cuda = os.environ.get('CUDA_HOME') or '/usr/local/cuda'
+if all(os.access(os.path.join(cuda, name), os.R_OK) for name in ('bin/ptxas', 'bin/fatbinary', 'nvvm/libdevice/libdevice.10.bc')):
+    config.available_features.add('ptxas')
+    if os.path.exists(os.path.join(config.moe_lib, 'libmoert_cuda.so')):
+        config.available_features.add('cuda')
+if 'CUDA_HOME' in os.environ:
+    config.environment['CUDA_HOME'] = os.environ['CUDA_HOME']
+
+
+def pipeline(target):
+    command = [os.path.join(config.moe_bin, 'moe-compile'), '--print-pipeline', '--target', target]
+    return '"--pass-pipeline=%s"' % subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
 config.substitutions += [
-    ('%pipeline', '"--pass-pipeline=%s"' % pipeline),
+    ('%pipeline', pipeline('host')),
+    ('%device-pipeline', pipeline('sm_90a')),
+    ('%cuda', cuda),
     ('%python', config.moe_python),
     ('%plugin', os.path.join(config.moe_lib, 'MoeMlirPlugin.so')),
     ('%mlir-opt', os.path.join(config.moe_llvm_bin, 'mlir-opt')),  # without anything of ours

@@ -28,7 +28,7 @@ int main(void) {
 
   moert_comm *comm = NULL;
   moert_context *context = NULL;
-  moert_status status = moert_comm_create_threads(1, &comm);
+  moert_status status = moert_comm_create_threads(1, NULL, &comm);
   if (!status) status = moert_context_create(comm, NULL, &context);
   if (!status) status = moert_moe_route(&params, &args, NULL, context);
   if (status) fprintf(stderr, "%s: %s\n", moert_status_name(status), moert_last_error());

@@ -65,7 +65,8 @@ static void reportsInvalidGraph(void **state) {
 static void knowsTargets(void **state) {
   (void)state;
   assert_non_null(moeMlirPipelineGet(STR("host")));
-  assert_null(moeMlirPipelineGet(STR("sm_90a")));
+  assert_non_null(moeMlirPipelineGet(STR("sm_90a")));
+  assert_null(moeMlirPipelineGet(STR("sm_100a")));
   assert_null(moeMlirPipelineGet(STR("")));
 }
 

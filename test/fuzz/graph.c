@@ -64,9 +64,10 @@ static moert_status nothing(void *const *arguments, moert_context *context) {
   return MOERT_OK;
 }
 
-static const moert_function_info functions[] = {
-    {"mixed", mixed, sizeof mixed_arguments / sizeof *mixed_arguments, mixed_arguments}, {"fail", fail, 0, NULL}, {"nothing", nothing, 0, NULL}};
+static const moert_function_info functions[] = {{"mixed", mixed, sizeof mixed_arguments / sizeof *mixed_arguments, mixed_arguments, 1},
+                                                {"fail", fail, 0, NULL, 1},
+                                                {"nothing", nothing, 0, NULL, 1}};
 
 MOERT_API extern const moert_graph_description moert_graph_info;
 const moert_graph_description moert_graph_info = {
-    MOERT_GRAPH_MAGIC, MOERT_ABI_VERSION, sizeof moert_graph_info, "host", "by hand", 3, functions, 0, NULL};
+    MOERT_GRAPH_MAGIC, MOERT_ABI_VERSION, sizeof moert_graph_info, "host", "by hand", 3, functions, 0, NULL, NULL};

@@ -708,7 +708,7 @@ static bool run_team(const char *path, uint64_t seed, uint64_t episode) {
   options.arena_limit = fuzz_chance(&random, 80) ? MAX_BYTES : 4096;
   rank_state *ranks = calloc((size_t)size, sizeof *ranks);
   moert_graph *graph;
-  if (!ranks || moert_comm_create_threads(size, comms) || moert_graph_load(path, &graph)) return false;
+  if (!ranks || moert_comm_create_threads(size, NULL, comms) || moert_graph_load(path, &graph)) return false;
   for (int32_t r = 0; r < size; ++r) {
     ranks[r].comm = comms[r], ranks[r].graph = graph, ranks[r].seed = seed, ranks[r].episode = episode, ranks[r].calls = size == 1 ? 40 : 30;
     if (moert_context_create(comms[r], &options, &ranks[r].context) || pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r])) return false;

@@ -15,7 +15,7 @@ static moert_context *alone;
 
 static int set_up(void **state) {
   (void)state;
-  return moert_comm_create_threads(1, &alone_comm) || moert_context_create(alone_comm, NULL, &alone);
+  return moert_comm_create_threads(1, NULL, &alone_comm) || moert_context_create(alone_comm, NULL, &alone);
 }
 
 static int tear_down(void **state) {
@@ -875,7 +875,7 @@ static wide_integer closed_form(wide_integer ranks, wide_integer tokens, wide_in
 static int64_t size_of(int32_t ranks, int64_t tokens, int64_t row, int64_t combine_row, int64_t stats) {
   moert_comm *comms[MOERT_MAX_RANKS];
   moert_context *context;
-  assert_ok(moert_comm_create_threads(ranks, comms));
+  assert_ok(moert_comm_create_threads(ranks, NULL, comms));
   assert_ok(moert_context_create(comms[0], NULL, &context));
   int64_t bytes = 0;
   moert_moe_workspace_size_params params = {sizeof params, tokens, row, combine_row, stats, ranks};
@@ -973,7 +973,7 @@ static moert_status ask_for_too_much(rank_run *run) {
 static void k5_ranks_without_memory_fail_together(void **state) {
   (void)state;
   moert_comm *comms[3];
-  assert_ok(moert_comm_create_threads(3, comms));
+  assert_ok(moert_comm_create_threads(3, NULL, comms));
   for (int attempt = 0; attempt < 6; ++attempt) {
     rank_run runs[3] = {{0}};
     bool differ = attempt % 2;
@@ -1084,7 +1084,7 @@ static void assert_groups(const int32_t ranks[][MAX_RANKS], const int32_t *sizes
                                 .timeout_ms = 20000,
                                 .tokens = {{3, 1, 2, 0}, {0, 3, 1, 2}},
                                 .sets = 2};
-    assert_ok(moert_comm_create_threads(sizes[g], shared->comms[g]));
+    assert_ok(moert_comm_create_threads(sizes[g], NULL, shared->comms[g]));
   }
   for (int32_t i = 0; i < threads; ++i) {
     runs[i] = (group_thread){.shared = shared, .number = i};

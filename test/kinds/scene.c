@@ -315,7 +315,7 @@ static moert_status play_member(rank_run *run) {
 
 void run_scene(scene *s) {
   moert_comm *comms[MAX_RANKS];
-  assert_ok(moert_comm_create_threads(s->ranks, comms));
+  assert_ok(moert_comm_create_threads(s->ranks, NULL, comms));
   memset(s->members, 0, sizeof s->members);
   run_ranks(s->runs, comms, s->ranks, play_member, s);
   destroy_ranks(comms, s->ranks);

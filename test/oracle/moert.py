@@ -52,7 +52,7 @@ LOG = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 
 class ContextOptions(Structure):
-    _fields_ = [('struct_size', c_size_t), ('device', c_int32), ('stream', c_void_p), ('timeout_ms', c_int64), ('arena_limit', c_size_t),
+    _fields_ = [('struct_size', c_size_t), ('stream', c_void_p), ('timeout_ms', c_int64), ('arena_limit', c_size_t),
                 ('allocate', ALLOCATE), ('deallocate', DEALLOCATE), ('allocator_user', c_void_p),
                 ('log', LOG), ('log_user', c_void_p), ('stop_op', c_char_p), ('stop_phase', c_char_p)]
 
@@ -78,7 +78,7 @@ def load_library(path):
     loaded = ctypes.CDLL(path)
     loaded.moert_status_name.restype = loaded.moert_last_error.restype = c_char_p
     loaded.moert_status_name.argtypes = [c_int32]
-    loaded.moert_comm_create_threads.argtypes = [c_int32, POINTER(c_void_p)]
+    loaded.moert_comm_create_threads.argtypes = [c_int32, c_void_p, POINTER(c_void_p)]
     loaded.moert_comm_destroy.argtypes = loaded.moert_context_destroy.argtypes = [c_void_p]
     loaded.moert_comm_destroy.restype = loaded.moert_context_destroy.restype = None
     loaded.moert_comm_status.argtypes = loaded.moert_context_status.argtypes = [c_void_p]
@@ -252,7 +252,7 @@ def run_ranks(size, function, catch=False, options=lambda rank: {}, **common):
     with `catch`, MoertErrors stand among the results instead.
     """
     comms = (c_void_p * size)()
-    check(library.moert_comm_create_threads(size, comms))
+    check(library.moert_comm_create_threads(size, None, comms))
     ranks = [Rank(comms[r], r, size, {**common, **options(r)}) for r in range(size)]
     outcomes = [None] * size
 

@@ -33,6 +33,42 @@ func.func @in_for(%x: memref<4xf32>, %ctx: !moe.context) {
 
 // -----
 
+// The same a vector at a time.
+func.func @vectors(%x: memref<8xf32>, %i: index, %mask: vector<8xi1>, %which: vector<8xi32>, %ctx: !moe.context) {
+  %zero = arith.constant 0.0 : f32
+  // expected-error@+1 {{'vector.load' op host code would read an element of a tensor}}
+  %0 = vector.load %x[%i] : memref<8xf32>, vector<8xf32>
+  // expected-error@+1 {{'vector.transfer_read' op host code would read an element of a tensor}}
+  %1 = vector.transfer_read %x[%i], %zero : memref<8xf32>, vector<8xf32>
+  // expected-error@+1 {{'vector.gather' op host code would read an element of a tensor}}
+  %2 = vector.gather %x[%i] [%which], %mask, %0 : memref<8xf32>, vector<8xi32>, vector<8xi1>, vector<8xf32> into vector<8xf32>
+  // expected-error@+1 {{'vector.store' op host code would write an element of a tensor}}
+  vector.store %1, %x[%i] : memref<8xf32>, vector<8xf32>
+  // expected-error@+1 {{'vector.maskedstore' op host code would write an element of a tensor}}
+  vector.maskedstore %x[%i], %mask, %2 : memref<8xf32>, vector<8xi1>, vector<8xf32>
+  return
+}
+
+// -----
+
+// What the device does, it does not do to host memory.
+func.func @host_memory(%x: memref<4xf32>, %host: memref<4xf32, #moe.host>, %n: index, %ctx: !moe.context) {
+  // expected-error@+1 {{'linalg.copy' op operand #0 is in #moe.host, which devices do not address: use scf.for with memref.load and memref.store for it}}
+  linalg.copy ins(%host : memref<4xf32, #moe.host>) outs(%x : memref<4xf32>)
+  // expected-error@+1 {{'memref.copy' op is between #moe.host and memory that may lie on a device: pass the values as arguments of the function}}
+  memref.copy %x, %host : memref<4xf32> to memref<4xf32, #moe.host>
+  // expected-error@+1 {{'memref.memory_space_cast' op is between #moe.host and memory that may lie on a device}}
+  %cast = memref.memory_space_cast %host : memref<4xf32, #moe.host> to memref<4xf32>
+  scf.forall (%i) in (%n) {
+    // expected-error@+1 {{'memref.load' op the buffer is in #moe.host, which devices do not address}}
+    %0 = memref.load %host[%i] : memref<4xf32, #moe.host>
+    memref.store %0, %x[%i] : memref<4xf32>
+  }
+  return
+}
+
+// -----
+
 // Host memory, the stack, constants, and loops of the device.
 memref.global "private" constant @table : memref<4xf32> = dense<1.0>
 func.func @allowed(%x: memref<4xf32>, %host: memref<4xf32, #moe.host>, %n: index, %ctx: !moe.context) {

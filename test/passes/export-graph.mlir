@@ -24,14 +24,22 @@
 // CHECK: llvm.mlir.constant(3 : i64)
 // CHECK: llvm.mlir.constant(0 : i64)
 // CHECK-COUNT-3: llvm.mlir.zero : !llvm.ptr
-// moert_graph_description: magic, ABI version, struct_size, target, producer, functions, kernel keys
+// moert_function_info ends with: it can be captured in a CUDA graph
+// CHECK: !llvm.array<1 x struct<(ptr, ptr, i64, ptr, i64)>>
+// CHECK: llvm.mlir.addressof @moe.entry.f
+// CHECK: llvm.mlir.constant(2 : i64)
+// CHECK: llvm.mlir.constant(1 : i64)
+// moert_graph_description: magic, ABI version, struct_size, target, producer, functions, kernel keys, a slot for the kernel of each
 // CHECK: llvm.mlir.global internal constant @{{.*}}("sm_0\00")
 // CHECK: llvm.mlir.global internal constant @{{.*}}("moe-mlir {{[0-9.]+}}, LLVM 22.1.{{[0-9]+}}\00")
 // CHECK: llvm.mlir.global internal constant @{{.*}}("key/0\00")
-// CHECK: llvm.mlir.global external constant @moert_graph_info() {{.*}} : !llvm.struct<(i64, i64, i64, ptr, ptr, i64, ptr, i64, ptr)> {
+// CHECK: llvm.mlir.global internal @moert_kernel_slots() {{.*}} : !llvm.array<1 x ptr> {
+// CHECK: llvm.mlir.zero : !llvm.array<1 x ptr>
+// CHECK: llvm.mlir.global external constant @moert_graph_info() {{.*}} : !llvm.struct<(i64, i64, i64, ptr, ptr, i64, ptr, i64, ptr, ptr)> {
 // CHECK: llvm.mlir.constant(7525640765745295213 : i64)
-// CHECK: llvm.mlir.constant(1 : i64)
-// CHECK: llvm.mlir.constant(72 : i64)
+// CHECK: llvm.mlir.constant(2 : i64)
+// CHECK: llvm.mlir.constant(80 : i64)
+// CHECK: llvm.mlir.addressof @moert_kernel_slots
 module attributes {moe.target = "sm_0", moe.kernels = ["key/0"]} {
   llvm.func @_mlir_ciface_f(%x: !llvm.ptr, %n: i64, %ctx: !llvm.ptr) -> i32 attributes {moe.interface = []} {
     %0 = llvm.mlir.constant(0 : i32) : i32

@@ -108,3 +108,14 @@ func.func @several(%logits: memref<?x8xf32>, %ids: memref<?x2xi32>, %weights: me
 func.func @after_several(%ctx: !moe.context) {
   return
 }
+
+// Without the keys of moe-select-kernels the library chooses the kernel. Only what talks to other ranks' hosts cannot be captured in a CUDA graph.
+// CHECK-LABEL: func.func @with_initialize(
+// CHECK-SAME: attributes {llvm.emit_c_interface, moe.not_capturable}
+// CHECK: llvm.mlir.zero : !llvm.ptr
+// CHECK: call @moert_moe_initialize
+func.func @with_initialize(%ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %ctx: !moe.context) {
+  moe.initialize workspace(%ws : memref<?xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)
+    {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 32 : i64}
+  return
+}

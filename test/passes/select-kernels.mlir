@@ -1,19 +1,23 @@
 // RUN: moe-opt %s --moe-select-kernels | FileCheck %s
 // RUN: moe-opt %s --moe-select-kernels=target=host | FileCheck %s
-// RUN: not moe-opt %s --moe-select-kernels=target=sm_90a 2>&1 | FileCheck %s --check-prefix=TARGET
+// RUN: not moe-opt %s --moe-select-kernels=target=sm_70 2>&1 | FileCheck %s --check-prefix=TARGET
+// RUN: not moe-opt %s --moe-select-kernels=remarks=yes 2>&1 | FileCheck %s --check-prefix=REMARKS
+// RUN: not moe-opt %s --moe-select-kernels=require-specialized=1 2>&1 | FileCheck %s --check-prefix=REQUIRE
 
-// TARGET: error: target 'sm_90a' is not one of this build: host
+// TARGET: error: target 'sm_70' is not one of this build: host, sm_90a
+// REMARKS: error: remarks must be true or false, not 'yes'
+// REQUIRE: error: require-specialized must be true or false, not '1'
 
-// A key for each way that an op is used, once; "moe.workspace_view" and "moe.allocate" have none.
+// A key for each way that an op is used, once; ops that no device has a kernel for have none.
 // CHECK: module attributes {moe.kernels = [
 // CHECK-SAME: "moe.route/host/bf16,f32,i32,f32,top_k=2,n_experts=8,score=sigmoid,order=score_then_top_k,renormalize=1,routed_scaling_factor=0.10000000000000001,n_group=1,topk_group=1",
 // CHECK-SAME: "moe.route/host/f32,i32,f32,top_k=2,n_experts=8,score=softmax,order=score_then_top_k,renormalize=0,routed_scaling_factor=1,n_group=1,topk_group=1",
-// CHECK-SAME: "moe.workspace_size/host/max_num_tokens=8,dispatch_bytes_per_token=16,combine_bytes_per_token=32,eplb_stats_num_experts=0,ep_size=0",
 // CHECK-SAME: "moe.combine/host/bf16,f32,top_k=2,hidden_size=16,layout=rank_major,payload_in_workspace=0,ep_size=0"], moe.target = "host"}
 // CHECK: moe.route {{.*}}moe.kernel = "moe.route/host/bf16,
 // CHECK: moe.route {{.*}}moe.kernel = "moe.route/host/f32,
 // CHECK: moe.route {{.*}}moe.kernel = "moe.route/host/f32,
-// CHECK: moe.workspace_size {{.*}}moe.kernel = "moe.workspace_size/host/max_num_tokens
+// CHECK: moe.workspace_size
+// CHECK-NOT: moe.kernel
 // CHECK: moe.workspace_view
 // CHECK-NOT: moe.kernel
 // CHECK: moe.allocate

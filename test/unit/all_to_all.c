@@ -158,7 +158,7 @@ typedef struct alone {
 static int set_up_alone(void **state) {
   alone *a = malloc(sizeof *a);
   *state = a;
-  return moert_comm_create_threads(1, &a->comm) || open_layer(&a->l, a->comm, NULL, 1 << 16);
+  return moert_comm_create_threads(1, NULL, &a->comm) || open_layer(&a->l, a->comm, NULL, 1 << 16);
 }
 
 static int tear_down_alone(void **state) {
@@ -266,12 +266,13 @@ static void dispatch_refuses_workspaces(void **state) {
   dispatch_refuses(l->metainfo_data[MOERT_METAINFO_STATE] = INT64_MAX, MOERT_ERROR_INVALID_STATE, UNFIT);
   dispatch_refuses(l->metainfo_data[MOERT_METAINFO_PAYLOAD_DATA] += 128, MOERT_ERROR_INVALID_STATE, UNFIT);
   dispatch_refuses(l->workspace.byte_offset = 128, MOERT_ERROR_INVALID_STATE, UNFIT); // memory that was not initialised
-  dispatch_refuses(l->workspace.shape[0] = 0, MOERT_ERROR_INVALID_STATE, UNFIT);
   char text[256];
   int64_t bytes = l->workspace.shape[0];
   snprintf(text, sizeof text, "moe.dispatch: operand 'workspace' has %" PRId64 " bytes, must have at least %" PRId64 " (moe.workspace_size)",
            bytes - 8, bytes);
   refuses(dispatch(l), l, l->workspace.shape[0] = bytes - 8, MOERT_ERROR_WORKSPACE_SIZE, text);
+  snprintf(text, sizeof text, "moe.dispatch: operand 'workspace' has 0 bytes, must have at least %" PRId64 " (moe.workspace_size)", bytes);
+  refuses(dispatch(l), l, l->workspace.shape[0] = 0, MOERT_ERROR_WORKSPACE_SIZE, text);
   assert_ok(dispatch(l));
 }
 
@@ -524,7 +525,7 @@ static moert_status run_member(rank_run *run) {
 
 static void run_team(team *shared, rank_run *runs, int32_t ranks) {
   moert_comm *comms[RANKS];
-  assert_ok(moert_comm_create_threads(ranks, comms));
+  assert_ok(moert_comm_create_threads(ranks, NULL, comms));
   run_ranks(runs, comms, ranks, run_member, shared);
   for (int32_t r = 0; r < ranks; ++r) close_layer(&shared->layers[r]);
   destroy_ranks(comms, ranks);
@@ -552,7 +553,7 @@ static void assert_team_works(bool grouped) {
   free(shared);
 }
 
-static void recovery(void **state) {
+static void teams_work(void **state) {
   (void)state;
   assert_team_works(false);
   assert_team_works(true);
@@ -614,14 +615,14 @@ static void a_rank_stops_in_dispatch(void **state) {
     assert_survivors("moe.dispatch", "data", "its data", 1, grouped, 3);
     assert_survivors("moe.dispatch", "flag", "its data", 1, grouped, 4);
   }
-  recovery(NULL);
+  teams_work(NULL);
 }
 
 static void a_rank_stops_in_combine(void **state) {
   (void)state;
   static const char *const phases[] = {"entry", "counts", "data", "flag"};
   for (size_t i = 0; i < COUNT(phases); ++i) assert_survivors("moe.combine", phases[i], "its data", 2, i % 2, i < 2 ? 3 : 4);
-  recovery(NULL);
+  teams_work(NULL);
 }
 
 static moert_status initialize_again(team *shared, layer *l, int32_t rank) {
@@ -726,7 +727,7 @@ static void parameters_differ_in_dispatch(void **state) {
     for (int32_t r = 0; r < 3; ++r) assert_int_equal(shared->layers[r].offset_result, -1);
   }
   free(shared);
-  recovery(NULL);
+  teams_work(NULL);
 }
 
 static moert_status combine_otherwise(team *shared, layer *l, int32_t rank) {
@@ -805,6 +806,105 @@ static void fewer_experts_than_ranks(void **state) {
   for (int32_t r = 0; r < 3; ++r)
     assert_string_equal(runs[r].error, "moe.dispatch: parameter 'n_experts' is 2, must be at least 3, the ranks of the communicator");
   free(shared);
+}
+
+//===--- recovery ---------------------------------------------------------------------------------===//
+
+enum { WITHOUT_IT, WITH_IT }; // variants: whether the rank that stopped lives on
+
+static uint64_t survivors(const team *shared, int32_t ranks) {
+  uint64_t all = (UINT64_C(1) << ranks) - 1;
+  return shared->variant == WITH_IT ? all : all & ~(UINT64_C(1) << shared->odd);
+}
+
+// A round fails, the survivors recover, and play more.
+static moert_status fail_and_recover(team *shared, layer *l, int32_t rank) {
+  moert_comm *comm = moert_context_comm(l->context);
+  uint64_t mask = survivors(shared, moert_comm_size(comm));
+  if (!play_round(shared, l, rank)) return MOERT_ERROR_INTERNAL;
+  if (!(mask >> rank & 1)) return MOERT_OK;
+  moert_context_destroy(l->context);
+  moert_status status = moert_context_create(comm, NULL, &l->context);
+  if (!status) status = moert_comm_recover(comm, mask, 0);
+  for (int round = 0; round < 3 && !status; ++round) status = play_round(shared, l, rank);
+  return status;
+}
+
+// The results are 1: a row of each rank that lives, or of each of their experts.
+static float expected_sum(const layer *l, int t, uint64_t mask, bool grouped) {
+  const int32_t *ids = l->ids_data[t];
+  int first = mask >> ids[0] / 2 & 1, second = mask >> ids[1] / 2 & 1; // of 7 experts, ranks own 2, 2, 2, 1
+  return (float)(ids[0] / 2 == ids[1] / 2 && !grouped ? first : first + second);
+}
+
+static int expected_count(const layer *source, int32_t rank) {
+  int count = 0;
+  for (int t = 0; t < TOKENS; ++t) count += source->ids_data[t][0] / 2 == rank || source->ids_data[t][1] / 2 == rank;
+  return count;
+}
+
+static void assert_survivor(const team *shared, int32_t rank, uint64_t mask) {
+  const layer *l = &shared->layers[rank];
+  for (int t = 0; t < TOKENS; ++t)
+    for (int h = 0; h < HIDDEN; ++h) assert_true(l->out_data[t][h] == expected_sum(l, t, mask, shared->grouped));
+  for (int32_t s = 0; s < RANKS && !shared->grouped; ++s)
+    assert_int_equal(l->counts_data[s], mask >> s & 1 ? expected_count(&shared->layers[s], rank) : 0);
+}
+
+static void assert_recovers(const char *op, const char *phase, int32_t odd, bool grouped, int variant) {
+  team *shared = calloc(1, sizeof *shared);
+  *shared = (team){
+      .body = fail_and_recover, .stop_op = op, .stop_phase = phase, .timeout_ms = DEADLINE_MS, .odd = odd, .grouped = grouped, .variant = variant};
+  rank_run runs[RANKS];
+  run_team(shared, runs, RANKS);
+  uint64_t mask = survivors(shared, RANKS);
+  for (int32_t r = 0; r < RANKS; ++r) assert_string_equal(runs[r].error, "");
+  for (int32_t r = 0; r < RANKS; ++r)
+    if (mask >> r & 1) assert_survivor(shared, r, mask);
+  free(shared);
+}
+
+static void ranks_recover_without_one(void **state) {
+  (void)state;
+  for (int grouped = 0; grouped < 2; ++grouped) {
+    assert_recovers("moe.dispatch", "entry", 0, grouped, WITHOUT_IT);
+    assert_recovers("moe.dispatch", "counts", 1, grouped, WITHOUT_IT);
+    assert_recovers("moe.dispatch", "data", 2, grouped, WITHOUT_IT);
+    assert_recovers("moe.combine", "entry", 3, grouped, WITHOUT_IT);
+    assert_recovers("moe.combine", "flag", 1, grouped, WITHOUT_IT);
+  }
+}
+
+static void all_ranks_recover(void **state) {
+  (void)state;
+  assert_recovers("moe.dispatch", "counts", 2, false, WITH_IT);
+  assert_recovers("moe.combine", "data", 0, true, WITH_IT);
+}
+
+// Recovery is what lets a rank leave a round that it cannot end; its workspace forgets the round.
+static void recovery_forgets_rounds(void **state) {
+  alone *a = *state;
+  assert_ok(dispatch(&a->l));
+  assert_ok(moert_comm_recover(a->comm, 1, 0));
+  assert_fails(combine(&a->l), MOERT_ERROR_INVALID_STATE,
+               "moe.combine: no dispatch on this workspace waits for its combine: call moe.dispatch first");
+  assert_ok(dispatch(&a->l));
+  assert_ok(combine(&a->l));
+}
+
+// A workspace that another was made over is none any more, and is not cleared with the others.
+static void recovery_leaves_what_was_overwritten(void **state) {
+  alone *a = *state;
+  layer *l = &a->l, over = *l;
+  make_operands(&over, 1);
+  make_calls(&over);
+  over.workspace = l->workspace;
+  over.workspace.byte_offset = 1024;
+  assert_ok(initialize(&over));
+  assert_ok(moert_comm_recover(a->comm, 1, 0));
+  assert_ok(dispatch(&over));
+  assert_ok(combine(&over));
+  dispatch_refuses((void)0, MOERT_ERROR_INVALID_STATE, UNFIT);
 }
 
 //===--- a destination without room ---------------------------------------------------------------===//
@@ -886,7 +986,7 @@ int main(void) {
       alone_test(combine_refuses_payloads),
       alone_test(combine_refuses_places),
       alone_test(combine_refuses_grouped),
-      cmocka_unit_test(recovery),
+      cmocka_unit_test(teams_work),
       cmocka_unit_test(a_rank_stops_in_dispatch),
       cmocka_unit_test(a_rank_stops_in_combine),
       cmocka_unit_test(a_rank_stops_in_initialize),
@@ -897,6 +997,10 @@ int main(void) {
       cmocka_unit_test(another_op),
       cmocka_unit_test(parameters_differ_in_initialize),
       cmocka_unit_test(fewer_experts_than_ranks),
+      cmocka_unit_test(ranks_recover_without_one),
+      cmocka_unit_test(all_ranks_recover),
+      alone_test(recovery_forgets_rounds),
+      alone_test(recovery_leaves_what_was_overwritten),
       cmocka_unit_test(more_rows_than_room),
       cmocka_unit_test(many_rounds),
   };

@@ -104,7 +104,7 @@ typedef struct alone {
 static int set_up_alone(void **state) {
   alone *a = malloc(sizeof *a);
   *state = a;
-  return moert_comm_create_threads(1, &a->comm) || open_layer(&a->l, a->comm, NULL);
+  return moert_comm_create_threads(1, NULL, &a->comm) || open_layer(&a->l, a->comm, NULL);
 }
 
 // After each refusal the outputs are as before, and the call still works.
@@ -263,7 +263,7 @@ static moert_status run_member(rank_run *run) {
 
 static void run_team(team *shared, rank_run *runs) {
   moert_comm *comms[RANKS];
-  assert_ok(moert_comm_create_threads(RANKS, comms));
+  assert_ok(moert_comm_create_threads(RANKS, NULL, comms));
   run_ranks(runs, comms, RANKS, run_member, shared);
   for (int32_t r = 0; r < RANKS; ++r) moert_context_destroy(shared->layers[r].context);
   destroy_ranks(comms, RANKS);
@@ -391,6 +391,38 @@ static void a_rank_reports_an_error(void **state) {
   free(shared);
 }
 
+// A reduction fails, those that live recover, and reduce without the one that stopped.
+static moert_status fail_and_recover(team *shared, layer *l) {
+  moert_comm *comm = moert_context_comm(l->context);
+  uint64_t mask = ((UINT64_C(1) << RANKS) - 1) & ~(UINT64_C(1) << shared->odd);
+  if (!reduce(l)) return MOERT_ERROR_INTERNAL;
+  if (l == &shared->layers[shared->odd]) return MOERT_OK;
+  moert_context_destroy(l->context);
+  moert_status status = moert_context_create(comm, NULL, &l->context);
+  if (!status) status = moert_comm_recover(comm, mask, 0);
+  for (int round = 0; round < 3 && !status; ++round) status = reduce(l);
+  return status;
+}
+
+static void ranks_recover_without_one(void **state) {
+  (void)state;
+  static const char *const phases[] = {"entry", "counts", "data"};
+  team *shared = calloc(1, sizeof *shared);
+  for (int odd = 0; odd < RANKS; ++odd) {
+    rank_run runs[RANKS];
+    *shared = (team){.body = fail_and_recover, .stop_phase = phases[odd % 3], .odd = odd};
+    run_team(shared, runs);
+    for (int32_t r = 0; r < RANKS; ++r) {
+      assert_string_equal(runs[r].error, "");
+      if (r == odd) continue;
+      assert_filled(shared->layers[r].sum_data, 0x40c0);   // 3 + 3
+      assert_filled(shared->layers[r].total_data, 0x40e0); // and 1
+      assert_filled(shared->layers[r].norm_data, 0x3f80);
+    }
+  }
+  free(shared);
+}
+
 int main(void) {
 #define alone_test(test) cmocka_unit_test_setup_teardown(test, set_up_alone, tear_down_alone)
   const struct CMUnitTest tests[] = {
@@ -406,6 +438,7 @@ int main(void) {
       cmocka_unit_test(parameters_differ),
       cmocka_unit_test(ranks_differ),
       cmocka_unit_test(a_rank_reports_an_error),
+      cmocka_unit_test(ranks_recover_without_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

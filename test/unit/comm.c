@@ -25,7 +25,7 @@ static void create(void **state) {
   (void)state;
   for (int32_t size = 1; size <= MOERT_MAX_RANKS; ++size) {
     moert_comm *comms[MOERT_MAX_RANKS];
-    assert_ok(moert_comm_create_threads(size, comms));
+    assert_ok(moert_comm_create_threads(size, NULL, comms));
     for (int32_t r = 0; r < size; ++r) {
       assert_int_equal(moert_comm_rank(comms[r]), r);
       assert_int_equal(moert_comm_size(comms[r]), size);
@@ -38,12 +38,12 @@ static void create(void **state) {
 static void create_refuses(void **state) {
   (void)state;
   moert_comm *comms[2] = {NULL, NULL};
-  assert_fails(moert_comm_create_threads(0, comms), MOERT_ERROR_INVALID_ARGUMENT, "size is 0, must be in [1, 64]");
-  assert_fails(moert_comm_create_threads(-1, comms), MOERT_ERROR_INVALID_ARGUMENT, "size is -1, must be in [1, 64]");
-  assert_fails(moert_comm_create_threads(65, comms), MOERT_ERROR_INVALID_ARGUMENT, "size is 65, must be in [1, 64]");
-  assert_fails(moert_comm_create_threads(2, NULL), MOERT_ERROR_NULL_POINTER, "comms is NULL, must have room for 2 handles");
+  assert_fails(moert_comm_create_threads(0, NULL, comms), MOERT_ERROR_INVALID_ARGUMENT, "size is 0, must be in [1, 64]");
+  assert_fails(moert_comm_create_threads(-1, NULL, comms), MOERT_ERROR_INVALID_ARGUMENT, "size is -1, must be in [1, 64]");
+  assert_fails(moert_comm_create_threads(65, NULL, comms), MOERT_ERROR_INVALID_ARGUMENT, "size is 65, must be in [1, 64]");
+  assert_fails(moert_comm_create_threads(2, NULL, NULL), MOERT_ERROR_NULL_POINTER, "comms is NULL, must have room for 2 handles");
   callocs_until_failure = 1;
-  assert_fails(moert_comm_create_threads(2, comms), MOERT_ERROR_OUT_OF_MEMORY, "no memory for a communicator of 2 ranks");
+  assert_fails(moert_comm_create_threads(2, NULL, comms), MOERT_ERROR_OUT_OF_MEMORY, "no memory for a communicator of 2 ranks");
   assert_null(comms[0]);
   assert_null(comms[1]);
 }
@@ -70,14 +70,14 @@ static void timeout_of_the_environment(void **state) {
     char text[128];
     snprintf(text, sizeof text, "environment variable MOERT_TIMEOUT_MS is '%s', must be in [1, 1000000000000]", wrong[i]);
     setenv("MOERT_TIMEOUT_MS", wrong[i], 1);
-    assert_fails(moert_comm_create_threads(2, comms), MOERT_ERROR_INVALID_ARGUMENT, text);
+    assert_fails(moert_comm_create_threads(2, NULL, comms), MOERT_ERROR_INVALID_ARGUMENT, text);
   }
   setenv("MOERT_TIMEOUT_MS", "20", 1);
-  assert_ok(moert_comm_create_threads(2, comms));
+  assert_ok(moert_comm_create_threads(2, NULL, comms));
   assert_fails(moert_comm_barrier(comms[0], 0), MOERT_ERROR_PEER_TIMEOUT, "rank 0 waited 20 ms for rank 1 (at a barrier, epoch 1)");
   destroy_ranks(comms, 2);
   setenv("MOERT_TIMEOUT_MS", "", 1);
-  assert_ok(moert_comm_create_threads(1, comms));
+  assert_ok(moert_comm_create_threads(1, NULL, comms));
   destroy_ranks(comms, 1);
   unsetenv("MOERT_TIMEOUT_MS");
 }
@@ -108,7 +108,7 @@ static void barrier(void **state) {
     moert_comm *comms[MOERT_MAX_RANKS];
     rank_run runs[MOERT_MAX_RANKS];
     barrier_test test = {.rounds = size == MOERT_MAX_RANKS ? 5 : 100};
-    assert_ok(moert_comm_create_threads(size, comms));
+    assert_ok(moert_comm_create_threads(size, NULL, comms));
     run_ranks(runs, comms, size, count_rounds, &test);
     for (int32_t r = 0; r < size; ++r) {
       assert_string_equal(runs[r].error, "");
@@ -121,7 +121,7 @@ static void barrier(void **state) {
 static void barrier_refuses(void **state) {
   (void)state;
   moert_comm *comm;
-  assert_ok(moert_comm_create_threads(1, &comm));
+  assert_ok(moert_comm_create_threads(1, NULL, &comm));
   assert_fails(moert_comm_barrier(comm, -1), MOERT_ERROR_INVALID_ARGUMENT, "timeout_ms is -1, must be in [0, 1000000000000]");
   assert_fails(moert_comm_barrier(comm, INT64_MAX), MOERT_ERROR_INVALID_ARGUMENT, "timeout_ms is 9223372036854775807, must be in [0, 1000000000000]");
   assert_ok(moert_comm_status(comm));
@@ -135,7 +135,7 @@ static void missing_rank(void **state) {
   (void)state;
   moert_comm *comms[4];
   rank_run runs[4];
-  assert_ok(moert_comm_create_threads(4, comms));
+  assert_ok(moert_comm_create_threads(4, NULL, comms));
   run_ranks(runs, comms, 3, short_barrier, NULL);
   for (int32_t r = 0; r < 3; ++r) {
     char text[128];
@@ -169,7 +169,7 @@ static void reported_error(void **state) {
   (void)state;
   moert_comm *comms[4];
   rank_run runs[4];
-  assert_ok(moert_comm_create_threads(4, comms));
+  assert_ok(moert_comm_create_threads(4, NULL, comms));
   moert_comm_report(comms[2], MOERT_OK);
   assert_ok(moert_comm_status(comms[2]));
   run_ranks(runs, comms, 4, report_or_wait, NULL);
@@ -203,7 +203,7 @@ static void noted_errors(void **state) {
   };
   for (size_t i = 0; i < COUNT(rows); ++i) {
     moert_comm *comm;
-    assert_ok(moert_comm_create_threads(1, &comm));
+    assert_ok(moert_comm_create_threads(1, NULL, &comm));
     moert__comm_note(comm, rows[i].status);
     assert_int_equal(moert_comm_status(comm), rows[i].recorded ? rows[i].status : MOERT_OK);
     moert_comm_destroy(comm);
@@ -238,7 +238,7 @@ static void symmetric_memory(void **state) {
   for (int32_t size = 1; size <= MOERT_MAX_RANKS; size *= 2) {
     moert_comm *comms[MOERT_MAX_RANKS];
     rank_run runs[MOERT_MAX_RANKS];
-    assert_ok(moert_comm_create_threads(size, comms));
+    assert_ok(moert_comm_create_threads(size, NULL, comms));
     for (int repeat = 0; repeat < 3; ++repeat) {
       run_ranks(runs, comms, size, exchange, NULL);
       for (int32_t r = 0; r < size; ++r) assert_string_equal(runs[r].error, "");
@@ -263,7 +263,7 @@ static void votes_without_a_pause(void **state) {
   (void)state;
   moert_comm *comms[4];
   rank_run runs[4];
-  assert_ok(moert_comm_create_threads(4, comms));
+  assert_ok(moert_comm_create_threads(4, NULL, comms));
   run_ranks(runs, comms, 4, allocate_and_free_at_once, NULL);
   for (int32_t r = 0; r < 4; ++r) assert_string_equal(runs[r].error, "");
   destroy_ranks(comms, 4);
@@ -279,7 +279,7 @@ static void sizes_that_differ(void **state) {
   (void)state;
   moert_comm *comms[4];
   rank_run runs[4];
-  assert_ok(moert_comm_create_threads(4, comms));
+  assert_ok(moert_comm_create_threads(4, NULL, comms));
   run_ranks(runs, comms, 4, allocate_by_rank, (size_t[]){256, 512, 256, 1024});
   for (int32_t r = 0; r < 4; ++r) {
     assert_int_equal(runs[r].status, MOERT_ERROR_INVALID_ARGUMENT);
@@ -304,7 +304,7 @@ static void rank_without_memory(void **state) {
   for (int callocs = 0; callocs < 2; ++callocs) {
     moert_comm *comms[3];
     rank_run runs[3];
-    assert_ok(moert_comm_create_threads(3, comms));
+    assert_ok(moert_comm_create_threads(3, NULL, comms));
     run_ranks(runs, comms, 3, allocate_without_memory, &callocs);
     for (int32_t r = 0; r < 3; ++r) {
       assert_int_equal(runs[r].status, MOERT_ERROR_OUT_OF_MEMORY);
@@ -319,7 +319,7 @@ static void size_without_end(void **state) {
   (void)state;
   moert_comm *comm;
   void *memory = NULL;
-  assert_ok(moert_comm_create_threads(1, &comm));
+  assert_ok(moert_comm_create_threads(1, NULL, &comm));
   assert_fails(moert_symmetric_alloc(comm, SIZE_MAX, &memory), MOERT_ERROR_OUT_OF_MEMORY,
                "rank 0 has no memory for 18446744073709551615 bytes of symmetric memory");
   assert_fails(moert_symmetric_alloc(comm, SIZE_MAX / 2, &memory), MOERT_ERROR_OUT_OF_MEMORY,
@@ -336,7 +336,7 @@ static void peers_of_addresses(void **state) {
   moert_comm *comm;
   unsigned char *first, *second;
   void *peers[MOERT_MAX_RANKS];
-  assert_ok(moert_comm_create_threads(1, &comm));
+  assert_ok(moert_comm_create_threads(1, NULL, &comm));
   assert_ok(moert_symmetric_alloc(comm, 100, (void **)&first));
   assert_ok(moert_symmetric_alloc(comm, 300, (void **)&second));
   assert_ok(moert__symmetric_peers(comm, first, 100, peers));
@@ -375,7 +375,7 @@ static void frees_that_differ(void **state) {
   (void)state;
   moert_comm *comms[3];
   rank_run runs[3];
-  assert_ok(moert_comm_create_threads(3, comms));
+  assert_ok(moert_comm_create_threads(3, NULL, comms));
   run_ranks(runs, comms, 3, free_the_other, NULL);
   for (int32_t r = 0; r < 3; ++r) {
     assert_int_equal(runs[r].status, MOERT_ERROR_INVALID_ARGUMENT);
@@ -397,7 +397,7 @@ static void memory_outlives_its_rank(void **state) {
   (void)state;
   moert_comm *comms[2];
   rank_run runs[2];
-  assert_ok(moert_comm_create_threads(2, comms));
+  assert_ok(moert_comm_create_threads(2, NULL, comms));
   run_ranks(runs, comms, 2, allocate_and_leave, NULL);
   memset(runs[0].memory, 1, 64); // rank 1's memory, after it has left
   moert_comm_destroy(comms[0]);
@@ -414,7 +414,7 @@ static void different_collectives(void **state) {
   (void)state;
   moert_comm *comms[2];
   rank_run runs[2];
-  assert_ok(moert_comm_create_threads(2, comms));
+  assert_ok(moert_comm_create_threads(2, NULL, comms));
   run_ranks(runs, comms, 2, barrier_or_alloc, NULL);
   assert_int_equal(runs[0].status, MOERT_ERROR_PEER_MISMATCH);
   assert_string_equal(runs[0].error,
@@ -439,7 +439,7 @@ static pair create_pair(int64_t timeout_ms) {
   pair made;
   moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
   options.timeout_ms = timeout_ms;
-  assert_ok(moert_comm_create_threads(2, made.comms));
+  assert_ok(moert_comm_create_threads(2, NULL, made.comms));
   assert_ok(moert_context_create(made.comms[0], &options, &made.context));
   return made;
 }
@@ -591,7 +591,7 @@ static void dump_of_a_hang(void **state) {
   static const char expected[] = "rank 1 of 2: no error, waits for rank 0 (at a barrier, epoch 1) in moe.initialize since ";
   moert_comm *comms[2];
   rank_run run;
-  assert_ok(moert_comm_create_threads(2, comms));
+  assert_ok(moert_comm_create_threads(2, NULL, comms));
   lines before = dump(comms[0]);
   assert_int_equal(before.count, 2);
   assert_string_equal(before.text[0], "rank 0 of 2: no error, not waiting, 0 meetings");
@@ -617,7 +617,7 @@ static void dump_of_a_hang(void **state) {
 static void dump_after_an_error(void **state) {
   (void)state;
   moert_comm *comms[2];
-  assert_ok(moert_comm_create_threads(2, comms));
+  assert_ok(moert_comm_create_threads(2, NULL, comms));
   assert_int_equal(moert_comm_barrier(comms[0], 1), MOERT_ERROR_PEER_TIMEOUT);
   moert_comm_report(comms[1], MOERT_ERROR_DATA);
   lines kept = dump(comms[1]);
@@ -632,7 +632,7 @@ static void dump_of_running_ranks(void **state) {
   moert_comm *comms[3];
   rank_run runs[3];
   barrier_test test = {.rounds = 200};
-  assert_ok(moert_comm_create_threads(3, comms));
+  assert_ok(moert_comm_create_threads(3, NULL, comms));
   for (int32_t r = 0; r < 3; ++r) start_rank(&runs[r], comms[r], count_rounds, &test);
   for (int i = 0; i < 200; ++i) assert_int_equal(dump(comms[i % 3]).count, 3);
   for (int32_t r = 0; r < 3; ++r) {
@@ -657,7 +657,7 @@ static void many_lives(void **state) {
   for (int life = 0; life < 200; ++life) {
     moert_comm *comms[4];
     rank_run runs[4];
-    assert_ok(moert_comm_create_threads(4, comms));
+    assert_ok(moert_comm_create_threads(4, NULL, comms));
     run_ranks(runs, comms, 4, live_and_leave, NULL);
     for (int32_t r = 0; r < 4; ++r) assert_string_equal(runs[r].error, "");
   }

@@ -1,13 +1,13 @@
 //===- context.c - contexts: options, arena, errors, fault injection --------------------------------===//
 
 #include "support.h"
-#include "lib/runtime/internal.h"
+#include "lib/runtime/runtime.h"
 
 static moert_comm *comm;
 
 static int create_comm(void **state) {
   (void)state;
-  return moert_comm_create_threads(1, &comm);
+  return moert_comm_create_threads(1, NULL, &comm);
 }
 
 static int destroy_comm(void **state) {
@@ -70,7 +70,6 @@ static void missing_tail_means_defaults(void **state) {
   moert_context_options options;
   memset(&options, 0xff, sizeof options); // nothing beyond struct_size may be read
   options.struct_size = offsetof(moert_context_options, arena_limit);
-  options.device = 0;
   options.stream = NULL;
   options.timeout_ms = 123;
   moert_context *context = create(&options);
@@ -108,10 +107,6 @@ static void options_that_are_refused(void **state) {
   (void)state;
   moert_context *context = NULL;
   moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
-  options.device = 3;
-  assert_fails(moert_context_create(comm, &options, &context), MOERT_ERROR_UNSUPPORTED,
-               "options: device is 3, must be 0: the host backend has one device");
-  options = (moert_context_options)MOERT_CONTEXT_OPTIONS_INIT;
   options.stream = &options;
   assert_fails(moert_context_create(comm, &options, &context), MOERT_ERROR_UNSUPPORTED,
                "options: stream is set, must be NULL: the host backend has no streams");
@@ -268,7 +263,7 @@ static void limit(void **state) {
   assert_fails(moert_context_allocate(context, 4097, &memory), MOERT_ERROR_OUT_OF_MEMORY,
                "4352 bytes on top of 0 exceed the arena_limit of 4096; raise it in the context's options");
   allocate(context, 4096);
-  assert_in_range(counts.held, 4096, 4096 + 1024); // chunks do not grow beyond the limit but for their header
+  assert_int_equal(counts.held, 4096); // chunks do not grow beyond the limit
   moert_context_destroy(context);
 }
 
@@ -304,6 +299,49 @@ static void failing_allocator(void **state) {
   moert_context_destroy(context);
   assert_int_equal(counts.frees, 3);
   assert_int_equal(counts.held, 0);
+}
+
+//===--- the host as a device -----------------------------------------------------------------------===//
+
+static void nothing_to_wait_for(void **state) {
+  (void)state;
+  moert_context *context = create(NULL);
+  assert_null(moert_context_stream(context));
+  assert_null(moert_context_stream(NULL));
+  assert_null(moert__context_fault(context));
+  assert_ok(moert__context_check_not_capturing(context));
+  assert_ok(moert_context_synchronize(context));
+  assert_fails(moert_context_synchronize(NULL), MOERT_ERROR_NULL_POINTER, "context is NULL");
+  moert__context_note(context, moert__fail(MOERT_ERROR_DATA, "row 3 is bad"));
+  moert__fail(MOERT_ERROR_CAPACITY, "of another context");
+  assert_fails(moert_context_synchronize(context), MOERT_ERROR_DATA, "row 3 is bad");
+  moert_context_destroy(context);
+}
+
+static void fill_and_copy(void **state) {
+  (void)state;
+  moert_context *context = create(NULL);
+  char from[8] = "1234567", to[8] = "abcdefg";
+  assert_ok(moert_copy(context, to, from, 3));
+  assert_string_equal(to, "123defg");
+  assert_ok(moert_copy(context, NULL, NULL, 0));
+  assert_ok(moert__context_fill(context, to, 'x', 2));
+  assert_string_equal(to, "xx3defg");
+  assert_ok(moert__context_fill(context, NULL, 0, 0));
+  assert_fails(moert_copy(NULL, to, from, 3), MOERT_ERROR_NULL_POINTER, "context is NULL");
+  assert_fails(moert_copy(context, NULL, from, 3), MOERT_ERROR_NULL_POINTER, "to is NULL");
+  assert_fails(moert_copy(context, to, NULL, 3), MOERT_ERROR_NULL_POINTER, "from is NULL");
+  moert_context_destroy(context);
+}
+
+static void current_context(void **state) {
+  (void)state;
+  moert_context *context = create(NULL);
+  assert_null(moert__current_context());
+  assert_null(moert__enter_context(context));
+  assert_ptr_equal(moert__current_context(), context);
+  assert_ptr_equal(moert__enter_context(NULL), context);
+  moert_context_destroy(context);
 }
 
 //===--- errors and fault injection -----------------------------------------------------------------===//
@@ -343,7 +381,7 @@ static void error_of_the_communicator(void **state) {
   (void)state;
   moert_comm *own;
   moert_context *context;
-  assert_ok(moert_comm_create_threads(1, &own));
+  assert_ok(moert_comm_create_threads(1, NULL, &own));
   assert_ok(moert_context_create(own, NULL, &context));
   moert_comm_report(own, MOERT_ERROR_PEER_TIMEOUT);
   assert_int_equal(moert_context_status(context), MOERT_ERROR_PEER_TIMEOUT);
@@ -391,6 +429,9 @@ int main(void) {
       cmocka_unit_test(limit),
       cmocka_unit_test(sizes_that_are_refused),
       cmocka_unit_test(failing_allocator),
+      cmocka_unit_test(nothing_to_wait_for),
+      cmocka_unit_test(fill_and_copy),
+      cmocka_unit_test(current_context),
       cmocka_unit_test(first_error),
       cmocka_unit_test(error_of_the_communicator),
       cmocka_unit_test(stop_points),

@@ -12,7 +12,7 @@ static moert_context *context;
 
 static int set_up(void **state) {
   (void)state;
-  return moert_comm_create_threads(1, &comm) || moert_context_create(comm, NULL, &context);
+  return moert_comm_create_threads(1, NULL, &comm) || moert_context_create(comm, NULL, &context);
 }
 
 static int tear_down(void **state) {
@@ -251,7 +251,7 @@ static void ranks_disagree(void **state) {
   enum { RANKS = 2 };
   moert_comm *comms[RANKS];
   rank_run runs[RANKS];
-  assert_ok(moert_comm_create_threads(RANKS, comms));
+  assert_ok(moert_comm_create_threads(RANKS, NULL, comms));
   run_ranks(runs, comms, RANKS, init_unevenly, NULL);
   for (int r = 0; r < RANKS; ++r) {
     assert_string_equal(moert_status_name(runs[r].status), "MOERT_ERROR_INVALID_ARGUMENT");
@@ -267,7 +267,7 @@ static void init_needs_all(void **state) {
   layer call = {0};
   moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
   options.timeout_ms = 50;
-  assert_ok(moert_comm_create_threads(2, comms));
+  assert_ok(moert_comm_create_threads(2, NULL, comms));
   assert_ok(moert_context_create(comms[1], &options, &alone));
   make_init(&call);
   assert_fails(moert_ep_init(&call.init_params, &call.init_args, NULL, alone), MOERT_ERROR_PEER_TIMEOUT,

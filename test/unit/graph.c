@@ -12,7 +12,7 @@ static moert_graph *graph;
 
 static int set_up(void **state) {
   (void)state;
-  return moert_comm_create_threads(1, &comm) || moert_context_create(comm, NULL, &context) || moert_graph_load(GRAPH("good"), &graph);
+  return moert_comm_create_threads(1, NULL, &comm) || moert_context_create(comm, NULL, &context) || moert_graph_load(GRAPH("good"), &graph);
 }
 
 static int tear_down(void **state) {
@@ -69,11 +69,11 @@ static void load_refuses(void **state) {
   assert_fails(moert_graph_load(GRAPH("magic"), &other), MOERT_ERROR_NOT_FOUND,
                "'" GRAPH("magic") "' is not a compiled graph: its moert_graph_info begins with 0123456789abcdef, must be 6870726765726f6d");
   assert_fails(moert_graph_load(GRAPH("abi"), &other), MOERT_ERROR_ABI_VERSION,
-               "'" GRAPH("abi") "' was compiled for version 7 of the run side, this library is version 1; compile it again");
+               "'" GRAPH("abi") "' was compiled for version 7 of the run side, this library is version 2; compile it again");
   assert_fails(moert_graph_load(GRAPH("struct_size"), &other), MOERT_ERROR_STRUCT_SIZE,
-               "'" GRAPH("struct_size") "': struct_size of moert_graph_info is 8, must be 72");
+               "'" GRAPH("struct_size") "': struct_size of moert_graph_info is 8, must be 80");
   assert_fails(moert_graph_load(GRAPH("target"), &other), MOERT_ERROR_UNSUPPORTED,
-               "'" GRAPH("target") "' was compiled for target 'sm_90a', this library runs 'host'");
+               "'" GRAPH("target") "' was compiled for target 'sm_75', which this library does not know");
   assert_null(other);
 }
 
@@ -87,6 +87,24 @@ static void load_tells_what_the_loader_says(void **state) {
   assert_int_equal(moert_graph_load(GRAPH_DIR "/CTestTestfile.cmake", &other), MOERT_ERROR_LOAD);
   assert_non_null(strstr(moert_last_error(), "invalid ELF header"));
   assert_null(other);
+}
+
+// A graph for a device needs the CUDA backend, but neither device nor driver; its functions for the host run without both.
+static void load_for_a_device(void **state) {
+  (void)state;
+  moert_graph *other = NULL;
+#ifdef MOE_ENABLE_CUDA
+  assert_ok(moert_graph_load(GRAPH("device"), &other));
+  assert_string_equal(moert_graph_describe(other)->target, "sm_90a");
+  assert_string_equal(moert_kernel_name(moert_graph_describe(other)->kernels[0]), "moe.route/sm_90a/f32,n_experts=64,top_k=8");
+  assert_fails(moert_graph_call(other, "route", NULL, 0, context), MOERT_ERROR_INVALID_ARGUMENT,
+               "route: 0 arguments, must be 3: 'logits', 'ids', 'weights'");
+  moert_graph_unload(other);
+#else
+  assert_int_equal(moert_graph_load(GRAPH("device"), &other), MOERT_ERROR_LOAD);
+  assert_non_null(strstr(moert_last_error(), "libmoert_cuda"));
+  assert_null(other);
+#endif
 }
 
 //===--- scale: a call that is right, and one spoiled thing at a time -------------------------------===//
@@ -298,6 +316,22 @@ static void failing_function(void **state) {
   moert_context_destroy(other);
 }
 
+//===--- captures -----------------------------------------------------------------------------------===//
+
+static void captures_are_for_devices(void **state) {
+  (void)state;
+  moert_capture *capture = NULL;
+  assert_fails(moert_graph_capture(graph, "nothing", NULL, 0, context, &capture), MOERT_ERROR_UNSUPPORTED,
+               "the host backend captures no calls: use moert_graph_call");
+  assert_null(capture);
+  assert_fails(moert_graph_capture(graph, "nothing", NULL, 0, context, NULL), MOERT_ERROR_NULL_POINTER, "capture is NULL");
+  assert_fails(moert_graph_capture(NULL, "nothing", NULL, 0, context, &capture), MOERT_ERROR_NULL_POINTER, "graph is NULL");
+  assert_fails(moert_graph_capture(graph, NULL, NULL, 0, context, &capture), MOERT_ERROR_NULL_POINTER, "function is NULL");
+  assert_fails(moert_graph_capture(graph, "nothing", NULL, 0, NULL, &capture), MOERT_ERROR_NULL_POINTER, "context is NULL");
+  assert_fails(moert_capture_replay(NULL), MOERT_ERROR_NULL_POINTER, "capture is NULL");
+  moert_capture_destroy(NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(describe),
@@ -305,6 +339,7 @@ int main(void) {
       cmocka_unit_test(load_from_the_current_directory),
       cmocka_unit_test(load_refuses),
       cmocka_unit_test(load_tells_what_the_loader_says),
+      cmocka_unit_test(load_for_a_device),
       cmocka_unit_test(right_call),
       cmocka_unit_test(byte_offset_and_explicit_strides),
       cmocka_unit_test(no_tokens),
@@ -314,6 +349,7 @@ int main(void) {
       cmocka_unit_test(kinds_of_memory),
       cmocka_unit_test(arena_is_rewound),
       cmocka_unit_test(failing_function),
+      cmocka_unit_test(captures_are_for_devices),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -131,12 +131,13 @@ static moert_status nothing(void *const *arguments, moert_context *context) {
 //===--- the description ----------------------------------------------------------------------------===//
 
 static const moert_function_info functions[] = {
-    {"scale", scale, 3, scale_arguments}, {"look", look, 5, look_arguments}, {"arena", arena, 1, arena_arguments}, {"fail", fail, 0, NULL},
-    {"nothing", nothing, 0, NULL},
+    {"scale", scale, 3, scale_arguments, 1}, {"look", look, 5, look_arguments, 1},
+    {"arena", arena, 1, arena_arguments, 1}, {"fail", fail, 0, NULL, 1},
+    {"nothing", nothing, 0, NULL, 1},
 };
 static const char *const kernel_keys[] = {"moe.route/host"};
 
 MOERT_API extern const moert_graph_description FIXTURE_SYMBOL;
 const moert_graph_description FIXTURE_SYMBOL = {
-    FIXTURE_MAGIC, FIXTURE_ABI_VERSION, FIXTURE_STRUCT_SIZE, FIXTURE_TARGET, "by hand", 5, functions, 1, kernel_keys,
+    FIXTURE_MAGIC, FIXTURE_ABI_VERSION, FIXTURE_STRUCT_SIZE, FIXTURE_TARGET, "by hand", 5, functions, 1, kernel_keys, NULL,
 };

@@ -26,3 +26,31 @@ moert_status header_use(moert_comm *comm, const moert_tensor *tensor) {
   moert_context_destroy(context);
   return status;
 }
+
+/* A program with devices and captures. */
+moert_status header_use_device(moert_graph *graph, const moert_tensor *tensors, int64_t count);
+moert_status header_use_device(moert_graph *graph, const moert_tensor *tensors, int64_t count) {
+  moert_comm_options options = MOERT_COMM_OPTIONS_INIT;
+  moert_comm *comm = NULL;
+  moert_context *context = NULL;
+  moert_capture *capture = NULL;
+  moert_kernel *kernel = NULL;
+  void *memory = NULL;
+  moert_status status;
+  options.device_type = MOERT_DEVICE_CUDA;
+  status = moert_comm_create_threads(1, &options, &comm);
+  if (status == MOERT_OK) status = moert_context_create(comm, NULL, &context);
+  if (status == MOERT_OK) status = moert_device_alloc(comm, 256, &memory);
+  if (status == MOERT_OK) status = moert_copy(context, memory, tensors->data, 256);
+  if (status == MOERT_OK) status = moert_kernel_find("moe.route/sm_90a/f32,top_k=8,n_experts=64", &kernel);
+  if (status == MOERT_OK) status = moert_graph_capture(graph, moert_kernel_name(kernel), tensors, count, context, &capture);
+  if (status == MOERT_OK) status = moert_capture_replay(capture);
+  if (status == MOERT_OK) status = moert_context_synchronize(context);
+  if (status == MOERT_OK) status = moert_comm_check(comm);
+  if (status != MOERT_OK) status = moert_comm_recover(comm, moert_comm_mask(comm), 1000);
+  moert_capture_destroy(capture);
+  moert_device_free(comm, memory);
+  moert_context_destroy(context);
+  moert_comm_destroy(comm);
+  return status;
+}

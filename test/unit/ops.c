@@ -12,7 +12,7 @@ static moert_context *context;
 
 static int set_up(void **state) {
   (void)state;
-  return moert_comm_create_threads(1, &comm) || moert_context_create(comm, NULL, &context);
+  return moert_comm_create_threads(1, NULL, &comm) || moert_context_create(comm, NULL, &context);
 }
 
 static int tear_down(void **state) {
@@ -361,7 +361,7 @@ static void standing_error(void **state) {
   route_call local;
   make_dispatch(&call);
   make_call(&local);
-  assert_ok(moert_comm_create_threads(1, &own));
+  assert_ok(moert_comm_create_threads(1, NULL, &own));
   assert_ok(moert_context_create(own, NULL, &other));
   moert_comm_report(own, MOERT_ERROR_PEER_TIMEOUT);
   assert_fails(

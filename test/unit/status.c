@@ -35,8 +35,12 @@ static void values(void **state) {
   for (size_t i = 1; i < COUNT(table); ++i) assert_in_range(table[i].status / 1000, 1, 6);
   assert_int_equal(MOERT_ERROR_INVALID_ARGUMENT, 1001);
   assert_int_equal(MOERT_ERROR_UNSUPPORTED, 2001);
+  assert_int_equal(MOERT_ERROR_NO_KERNEL, 2003);
+  assert_int_equal(MOERT_ERROR_NOT_CAPTURABLE, 2004);
+  assert_int_equal(MOERT_ERROR_NO_DEVICE, 2005);
   assert_int_equal(MOERT_ERROR_CAPACITY, 3001);
   assert_int_equal(MOERT_ERROR_DATA, 4001);
+  assert_int_equal(MOERT_ERROR_DEVICE, 4002);
   assert_int_equal(MOERT_ERROR_PEER_TIMEOUT, 5001);
   assert_int_equal(MOERT_ERROR_INTERNAL, 6001);
 }

@@ -46,7 +46,7 @@ int main(void) {
   pthread_t threads[RANKS];
   void *failed[RANKS] = {NULL};
   int r;
-  if (moert_abi_version() != MOERT_ABI_VERSION || moert_comm_create_threads(RANKS, comms)) return 1;
+  if (moert_abi_version() != MOERT_ABI_VERSION || moert_comm_create_threads(RANKS, NULL, comms)) return 1;
   for (r = 0; r < RANKS; ++r)
     if (pthread_create(&threads[r], NULL, run_rank, comms[r])) return 1;
   for (r = 0; r < RANKS; ++r) pthread_join(threads[r], &failed[r]);

@@ -21,6 +21,8 @@ TYPES = {  # argument's type: what the file holds
     'ui32': '<u4', 'ui64': '<u8', 'bool': '|b1', 'e4m3': '|u1', 'e5m2': '|u1', 'e8m0': '|u1',
 }
 
+REMEDY = 'give --backend cuda and a graph that was compiled for sm_90a'
+
 MLIR_NAMES = {'e4m3': 'f8E4M3FN', 'e5m2': 'f8E5M2', 'e8m0': 'f8E8M0FNU'}
 
 
@@ -79,7 +81,7 @@ class CommandLine(Case):
         with open(os.path.join(SOURCE, 'tools/moe-run/options.c')) as file:
             rows = re.search(r'\btable\[\] = \{(.*?)\n\};', file.read(), re.S).group(1)
         names = set(re.findall(r'\{"([a-z0-9-]+)",', rows))
-        self.assertGreaterEqual(len(names), 18)
+        self.assertGreaterEqual(len(names), 22)
         text = self.check(OK, '--help', graph=None).stdout
         self.assertEqual(names, set(re.findall(r'^  --([a-z0-9-]+)', text, re.M)))
         with open(os.path.join(SOURCE, 'docs/moe-run.md')) as file:
@@ -92,7 +94,7 @@ class CommandLine(Case):
     def test_version(self):
         with open(os.path.join(SOURCE, 'VERSION')) as file:
             version = file.read().strip()
-        self.check(OK, '--version', graph=None, output='moe-run %s, libmoert %s, ABI 1\n' % (version, version))
+        self.check(OK, '--version', graph=None, output='moe-run %s, libmoert %s, ABI 2\n' % (version, version))
 
     def test_usage_errors(self):
         for arguments, error in (
@@ -106,7 +108,19 @@ class CommandLine(Case):
                 (['--ranks', '0'], '--ranks 0: expected a number from 1 to 64'),
                 (['--ranks=65'], '--ranks 65: expected a number from 1 to 64'),
                 (['--ranks', '2x'], '--ranks 2x: expected a number from 1 to 64'),
-                (['--backend', 'cuda'], '--backend cuda: expected host, the only backend of this build'),
+                (['--backend', 'gpu'], '--backend gpu: expected host or cuda'),
+                (['--devices', '0,'], '--devices 0,: expected at most 64 numbers of devices, such as 0,1'),
+                (['--devices', '-1'], '--devices -1: expected at most 64 numbers of devices, such as 0,1'),
+                (['--devices', '0x1'], '--devices 0x1: expected at most 64 numbers of devices, such as 0,1'),
+                (['--devices', ','.join('0' * 65)], '--devices %s: expected at most 64 numbers of devices, such as 0,1' % ','.join('0' * 65)),
+                (['--graph=0'], '--graph=0: expected a number from 1 to 1000000'),
+                (['--graph=x'], '--graph=x: expected a number from 1 to 1000000'),
+                (['--graph', '3'], "more than one graph: '%s' and '3'" % os.path.join(GRAPHS, 'moe-run-graph.so')),
+                (['--check=1'], '--check takes no operand'),
+                (['--processes=2'], '--processes takes no operand'),
+                (['--check'], '--check compares with the host backend, which is where this runs: ' + REMEDY),
+                (['--graph'], '--graph: the host backend has no CUDA graphs: ' + REMEDY),
+                (['--devices', '0'], '--devices: the host backend has none to choose from: ' + REMEDY),
                 (['--input', 'x'], '--input x: expected NAME=VALUE'),
                 (['--input', '=x'], '--input =x: expected NAME=VALUE'),
                 (['--output', 'x='], '--output x=: expected NAME=VALUE'),
@@ -116,15 +130,15 @@ class CommandLine(Case):
                 (['--rtol', '1e999'], '--rtol 1e999: expected a number that is not negative'),
                 (['--atol', 'nan'], '--atol nan: expected a number that is not negative'),
                 (['--rel-l2', ''], '--rel-l2 : expected a number that is not negative'),
-                (['--rtol', '1'], '--rtol, --atol and --rel-l2 are for --expect, which is not given'),
+                (['--rtol', '1'], '--rtol, --atol and --rel-l2 are for --expect and --check, which are not given'),
                 (['--repeat', '0'], '--repeat 0: expected a number from 1 to 1000000'),
                 (['--timeout', '0'], '--timeout 0: expected seconds from 0.001 to 1000000'),
                 (['--timeout', 'nan'], '--timeout nan: expected seconds from 0.001 to 1000000'),
                 (['--stop', '1@moe.dispatch:data'], '--stop: rank 1 does not exist; --ranks is 1'),
                 (['--function', 'nothing'], '--function nothing: the graph has no such function; it has scale, add_y, copy, numbers, free_size, '
-                 'forget, fail, nap, init, exchange, unknown'),
-                ([], 'the graph has 11 functions: choose with --function from scale, add_y, copy, numbers, free_size, forget, fail, nap, init, '
-                 'exchange, unknown'),
+                 'forget, fail, nap, die, near, count, init, exchange, unknown'),
+                ([], 'the graph has 14 functions: choose with --function from scale, add_y, copy, numbers, free_size, forget, fail, nap, die, '
+                 'near, count, init, exchange, unknown'),
         ):
             with self.subTest(arguments=arguments):
                 self.check(USAGE, *arguments, error=error, output='')
@@ -168,7 +182,7 @@ class Graphs(Case):
     def test_bad_graphs(self):
         path = os.path.join(GRAPHS, 'moe-run-graph-%s.so')
         self.check(GRAPH, graph='moe-run-graph-abi', error="MOERT_ERROR_ABI_VERSION (the graph was compiled for another version of the run side): "
-                   "'%s' was compiled for version 999 of the run side, this library is version 1; compile it again" % (path % 'abi'))
+                   "'%s' was compiled for version 999 of the run side, this library is version 2; compile it again" % (path % 'abi'))
         done = self.check(GRAPH, graph='moe-run-graph-magic')
         self.assertIn("is not a compiled graph", done.stderr)
         done = self.check(GRAPH, 'nowhere.so', graph=None)
@@ -182,7 +196,7 @@ class Graphs(Case):
 
     def test_info(self):
         text = self.check(OK, '--info').stdout
-        for line in ('target host', 'ABI 1', 'producer the tests of moe-run', 'function scale', '  in     x       device    f32[T, 8]',
+        for line in ('target host', 'ABI 2', 'producer the tests of moe-run', 'function scale', '  in     x       device    f32[T, 8]',
                      '  in     factor  value     f32', '  out    y       device    f32[T, 8]', '  inout  calls   host      i64[1]',
                      '  inout  v  host      f32[?, ?]', '  inout  slab      symmetric i8[slab_bytes]',
                      '         workspace: max_num_tokens 16, dispatch_bytes_per_token 32, combine_bytes_per_token 32, eplb_stats_num_experts 0, '
@@ -589,6 +603,179 @@ class Peers(Case):
         done = self.check(RANK, *self.EXCHANGE, '--random', '1', '--size', 'T=4', '--repeat', '3')
         self.assertIn('MOERT_ERROR_INVALID_STATE', done.stderr)  # a second dispatch without a combine
         self.assertEqual(done.stdout, '')
+
+
+class Processes(Case):
+    """Ranks that are processes do what threads do, and say the same."""
+
+    def test_files_and_numbers_of_their_own(self):
+        for count in (1, 2, 4):
+            x = [self.save('x%d.npy' % rank, self.numbers(rank, 8)) for rank in range(count)]
+            self.check(OK, '--processes', '--function', 'scale', '--ranks', str(count), '--input', 'x=x{rank}.npy', '--input', 'factor=2',
+                       '--output', 'y=y{rank}.npy', output='')
+            for rank in range(count):
+                np.testing.assert_array_equal(self.load('y%d.npy' % rank), 2 * x[rank])
+
+    def test_exchange(self):
+        exchange = Peers.EXCHANGE + ['--random', '1', '--size', 'T=4,0,1,16', '--timeout', '20']
+        generator = np.random.default_rng(3)
+        for rank, count in enumerate((4, 0, 1, 16)):
+            self.save('ids%d.npy' % rank, generator.integers(-1, 8, (count, 2)).astype('<i4'))
+        exchange += ['--input', 'ids=ids{rank}.npy', '--output', 'rows=%s{rank}.npy', '--output', 'offsets=%s{rank}o.npy']
+        for name, more in (('thread', []), ('process', ['--processes'])):
+            self.check(OK, *[part % name if '%s' in part else part for part in exchange], *more, output='')
+        for rank in range(4):
+            for suffix in ('.npy', 'o.npy'):
+                np.testing.assert_array_equal(self.load('thread%d%s' % (rank, suffix)), self.load('process%d%s' % (rank, suffix)))
+
+    def test_times_and_comparisons_in_the_order_of_ranks(self):
+        self.save('x.npy', self.numbers(2, 8))
+        for rank in range(3):
+            self.save('e%d.npy' % rank, self.load('x.npy') + (rank == 1))
+        done = self.check(DIFFERENT, '--function', 'scale', '--input', 'factor=1', '--input', 'x=x.npy', '--ranks', '3', '--processes',
+                          '--repeat', '5', '--expect', 'y=e{rank}.npy', error=[])
+        lines = done.stdout.splitlines()
+        self.assertRegex(lines[0], r'\Ascale: 5 runs on 3 ranks: min \d+\.\d{3} ms, median \d+\.\d{3} ms\Z')
+        self.assertEqual([line.split(':')[0] for line in lines[1:]], ['rank 0', 'rank 1', 'rank 2'])
+        self.assertIn('y differs from e1.npy', lines[2])
+
+    def test_stop(self):
+        late = ('rank {0}: exchange: MOERT_ERROR_PEER_TIMEOUT (another rank did not arrive before the deadline): moe.dispatch: '
+                'rank {0} waited 1000 ms for rank 2 (its counts, epoch 1)')
+        errors = [late.format(rank) for rank in range(4)]
+        errors[2] = 'rank 2: stopped at moe.dispatch:entry'
+        self.check(RANK, *Peers.EXCHANGE, '--processes', '--random', '1', '--size', 'T=4', '--timeout', '1', '--quiet', '--stop',
+                   '2@moe.dispatch:entry', error=errors, output='')
+
+    def test_error_of_one_rank_ends_the_wait_of_all(self):
+        done = self.check(RANK, '--processes', '--function', 'fail', '--ranks', '3', '--input', 'who=1')
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertRegex(lines[0], r'\Amoe-run: rank 0: fail: MOERT_ERROR_PEER_FAILED \(another rank reported an error\): rank 1 ')
+        self.assertRegex(lines[1], r'\Amoe-run: rank 1: fail: MOERT_ERROR_INVALID_ARGUMENT ')
+        self.assertRegex(lines[2], r'\Amoe-run: rank 2: fail: MOERT_ERROR_PEER_FAILED ')
+
+    def test_a_process_that_is_killed(self):
+        """Its peers say so at once, and nobody writes a file."""
+        self.save('x.npy', self.numbers(2, 8))
+        done = self.check(RANK, '--processes', '--function', 'scale', '--input', 'factor=1', '--input', 'x=x.npy', '--function', 'die',
+                          '--ranks', '3', '--input', 'who=1', '--output', 'y=y{rank}.npy')
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 3)
+        ended = ('moe-run: rank {0}: die: MOERT_ERROR_PEER_FAILED (another rank reported an error): '
+                 'the process of rank 1 has ended while rank {0} waited')
+        self.assertIn(ended.format(0), lines[0])
+        self.assertEqual(lines[1], 'moe-run: rank 1: its process was ended by signal 9 (Killed)')
+        self.assertIn(ended.format(2), lines[2])
+        self.assertEqual(os.listdir(self.cwd), ['x.npy'])
+
+    def test_an_error_of_one_keeps_all_from_writing(self):
+        self.save('x0.npy', self.numbers(2, 8))
+        self.check(FILE, '--processes', '--function', 'scale', '--input', 'factor=1', '--input', 'x=x{rank}.npy', '--ranks', '2',
+                   '--output', 'y=y{rank}.npy', error='rank 1: x1.npy: No such file or directory')
+        self.assertEqual(os.listdir(self.cwd), ['x0.npy'])
+
+    def test_errors_of_all(self):
+        self.check(USAGE, '--processes', '--function', 'nothing', '--ranks', '2',
+                   error='all ranks: --function nothing: the graph has no such function; it has scale, add_y, copy, numbers, free_size, '
+                   'forget, fail, nap, die, near, count, init, exchange, unknown')
+        done = self.check(GRAPH, '--processes', '--ranks', '2', graph='moe-run-graph-abi')
+        self.assertRegex(done.stderr, r'\Amoe-run: all ranks: MOERT_ERROR_ABI_VERSION ')
+
+    def test_progress(self):
+        nap = ['--processes', '--function', 'nap', '--input', 'milliseconds=1200', '--ranks', '2']
+        self.assertRegex(self.run_tool(*nap).stderr, r'\Amoe-run: running 2 processes \.\.\. 1\.\d s\n\Z')
+        self.assertEqual(self.run_tool(*nap, '--quiet').stderr, '')
+
+
+class Device(Case):
+    """A device made of host memory, see fake_cuda.c: what moe-run does for a device."""
+    NEAR = ['--function', 'near', '--random', '1']
+
+    def run_tool(self, *arguments, graph='moe-run-graph-device', environment=None):
+        return super().run_tool(*arguments, graph=graph, environment=dict(environment or {}, LD_LIBRARY_PATH=os.path.join(GRAPHS, 'fake')))
+
+    def test_info(self):
+        text = self.check(OK, '--info').stdout
+        for line in ('target sm_90a, and host', 'function scale, capturable', 'function init, not capturable',
+                     'kernel moe.dispatch/sm_90a/f32,top_k=2: moe.dispatch/sm_90a/generic', 'kernel moe.route/sm_90a/f32,top_k=2: '
+                     'moe.route/sm_90a/generic'):
+            self.assertIn(line + '\n', text)
+
+    def test_copies(self):
+        x = self.save('x.npy', self.numbers(5, 8))
+        for backend in ([], ['--backend', 'cuda'], ['--backend', 'host'], ['--devices', '1']):
+            self.check(OK, '--function', 'scale', '--input', 'factor=2.5', '--input', 'x=x.npy', '--output', 'y=y.npy', '--output', 'calls=calls.npy',
+                       *backend, output='')
+            np.testing.assert_array_equal(self.load('y.npy'), x * np.float32(2.5))
+            np.testing.assert_array_equal(self.load('calls.npy'), [1])
+
+    def test_poison(self):
+        self.check(OK, '--function', 'forget', '--output', 'v=v.npy', '--output', 'w=w.npy')
+        self.assertEqual([hex(v) for v in self.load('v.npy').view('<u4')], ['0x80808080'] * 3)
+        self.assertEqual([hex(w) for w in self.load('w.npy')], ['0xffff'] * 3)
+
+    def test_exchange(self):
+        exchange = Peers.EXCHANGE + ['--random', '1', '--size', 'T=4,0,1,16', '--repeat', '1', '--output', 'slab=slab{rank}.npy']
+        for rank, count in enumerate((4, 0, 1, 16)):
+            self.save('ids%d.npy' % rank, np.random.default_rng(rank).integers(-1, 8, (count, 2)).astype('<i4'))
+        done = self.check(OK, *exchange, '--input', 'ids=ids{rank}.npy', '--check')
+        self.assertEqual(re.findall(r'^rank (\d): (\w+) has the bits of the host backend', done.stdout, re.M),
+                         [(rank, name) for name in ('metainfo', 'rows', 'offsets') for rank in '0123'])
+        self.assertGreater(self.load('slab0.npy').size, 0)
+
+    def test_check(self):
+        same = self.check(OK, *self.NEAR, '--input', 'apart=0', '--check')
+        self.assertEqual(same.stdout, 'rank 0: y has the bits of the host backend, 4 elements\nrank 0: device has the bits of the host backend, '
+                         '1 elements\n')
+        self.check(OK, *self.NEAR, '--input', 'apart=0', '--check', '--quiet', output='')
+        close = self.check(OK, *self.NEAR, '--input', 'apart=0.001', '--check')
+        self.assertRegex(close.stdout, r'\Arank 0: y agrees with the host backend: rel-L2 0\.001, max abs error \d\S*, 4 elements\n')
+        far = self.check(DIFFERENT, *self.NEAR, '--input', 'apart=0.1', '--check', error=[])
+        self.assertRegex(far.stdout, r'\Arank 0: y differs from the host backend: rel-L2 0\.1, max abs error \S+ '
+                         r'\(rel-L2 may be 0\.01\), 4 elements\n')
+        self.check(DIFFERENT, *self.NEAR, '--input', 'apart=0.001', '--check', '--rtol', '1e-4', error=[])
+        self.check(DIFFERENT, *self.NEAR, '--input', 'apart=0.001', '--check', '--rel-l2', '1e-4', error=[])
+        self.check(OK, *self.NEAR, '--input', 'apart=0.1', '--check', '--rel-l2', '0.2')
+        self.check(OK, *self.NEAR, '--input', 'apart=0.1', '--check', '--rtol', '0.11')
+
+    def test_check_of_repeated_calls(self):
+        done = self.check(OK, '--function', 'count', '--repeat', '5', '--check', '--output', 'n=n.npy')
+        self.assertIn('rank 0: n has the bits of the host backend, 2 elements\n', done.stdout)
+        np.testing.assert_array_equal(self.load('n.npy'), [5, 5])
+
+    def test_graph(self):
+        self.save('n.npy', np.array([40, 2], '<i8'))
+        count = ['--function', 'count', '--input', 'n=n.npy', '--output', 'n=after.npy']
+        for replays in ('--graph', '--graph=1', '--graph=7'):
+            self.check(OK, *count, replays, '--check', output='rank 0: n has the bits of the host backend, 2 elements\n')
+            np.testing.assert_array_equal(self.load('after.npy'), [41, 3])
+        done = self.check(OK, *count, '--graph', '--repeat', '3')
+        self.assertRegex(done.stdout, r'\Areplay of count: 3 runs on 1 rank: min \d+\.\d{3} ms, median \d+\.\d{3} ms\n\Z')
+        np.testing.assert_array_equal(self.load('after.npy'), [41, 3])
+        done = self.check(OK, '--function', 'init', '--function', 'scale', '--function', 'add_y', '--ranks', '2', '--random', '1', '--size', 'T=4',
+                          '--input', 'factor=3', '--graph', '--repeat', '1', '--check', '--output', 'calls=calls{rank}.npy')
+        self.assertIn('replay of scale, add_y: 1 run on 2 ranks: ', done.stdout)
+        np.testing.assert_array_equal(self.load('calls1.npy'), [1])
+
+    def test_graph_whose_replay_does_nothing(self):
+        self.save('x.npy', np.array([1, 2, 3, 4], '<f4'))
+        self.check(DIFFERENT, '--function', 'near', '--input', 'x=x.npy', '--input', 'apart=0', '--graph', environment={'FAKE_BROKEN_REPLAY': '1'},
+                   error='rank 0: replay 1: y differs from what the call wrote: 4 of 4 elements; first at [0]: -nan, was 1', output='')
+
+    def test_graph_of_nothing(self):
+        self.check(USAGE, '--function', 'init', '--graph', error='--graph: none of the functions that run can be captured in a CUDA graph')
+
+    def test_devices(self):
+        done = self.check(RANK, *self.NEAR, '--input', 'apart=0', '--devices', '5')
+        self.assertRegex(done.stderr, r'\Amoe-run: MOERT_ERROR_NO_DEVICE ')
+        self.check(GRAPH, *self.NEAR, '--backend', 'cuda', graph='moe-run-graph',
+                   error='--backend cuda: the graph was compiled for target host: compile it with --target=sm_90a')
+
+    def test_an_error_on_the_device(self):
+        done = self.check(RANK, '--function', 'fail', '--ranks', '2', '--input', 'who=1', '--check')
+        self.assertRegex(done.stderr, r'rank 1: fail: MOERT_ERROR_INVALID_ARGUMENT ')
+        self.assertNotIn('host backend', done.stderr)
 
 
 class Names(Case):

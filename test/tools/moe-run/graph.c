@@ -1,9 +1,12 @@
 //===- graph.c - what a compiled graph looks like, written by hand for the tests of moe-run -------===//
 //
-// TEST_ABI and TEST_MAGIC make graphs that must be refused.
+// TEST_ABI and TEST_MAGIC make graphs that must be refused; TEST_DEVICE one that was compiled for sm_90a, whose functions run on the host all the
+// same: fake_cuda.c is their device.
 //
 //===----------------------------------------------------------------------------------------------===//
 #include <moert/ops.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
@@ -152,6 +155,42 @@ static moert_status nap(void *const *arguments, moert_context *context) {
   return MOERT_OK;
 }
 
+//===--- die: the process of one rank is ended ----------------------------------------------------===//
+
+static const moert_argument_info die_arguments[] = {VALUE("who", DTYPE(INT, 32))};
+
+static moert_status die(void *const *arguments, moert_context *context) {
+  moert_comm *comm = moert_context_comm(context);
+  if (moert_comm_rank(comm) == *(const int32_t *)arguments[0]) raise(SIGKILL);
+  return moert_comm_barrier(comm, 20000);
+}
+
+//===--- near: on a device not quite what it is on the host; count: an inout argument in device memory ---===//
+
+static const moert_argument_info near_arguments[] = {
+    TENSOR("x", DTYPE(FLOAT, 32), IN, DEVICE, 1, SHAPE(4), NULL),
+    VALUE("apart", DTYPE(FLOAT, 32)),
+    TENSOR("y", DTYPE(FLOAT, 32), OUT, DEVICE, 1, SHAPE(4), NULL),
+    TENSOR("device", DTYPE(INT, 32), OUT, HOST, 1, SHAPE(1), NULL),
+};
+
+static moert_status near(void *const *arguments, moert_context *context) {
+  const memref *x = arguments[0], *y = arguments[2], *device = arguments[3];
+  bool on_device = moert_comm_device(moert_context_comm(context)).type == MOERT_DEVICE_CUDA;
+  for (int i = 0; i < 4; ++i) ((float *)y->aligned)[i] = ((const float *)x->aligned)[i] * (on_device ? 1 + *(const float *)arguments[1] : 1);
+  *(int32_t *)device->aligned = 7;
+  return MOERT_OK;
+}
+
+static const moert_argument_info count_arguments[] = {TENSOR("n", DTYPE(INT, 64), INOUT, DEVICE, 1, SHAPE(2), NULL)};
+
+static moert_status count(void *const *arguments, moert_context *context) {
+  const memref *n = arguments[0];
+  (void)context;
+  for (int i = 0; i < 2; ++i) ++((int64_t *)n->aligned)[i];
+  return MOERT_OK;
+}
+
 static const moert_argument_info unknown_arguments[] = {TENSOR("q", DTYPE(INT, 4), IN, DEVICE, 1, SHAPE(8), NULL)};
 
 //===--- init, exchange: a dispatch between ranks -------------------------------------------------===//
@@ -174,14 +213,16 @@ static const moert_argument_info exchange_arguments[] = {
     TENSOR("offsets", DTYPE(INT, 32), OUT, DEVICE, 1, SHAPE(-1), SYMBOLS("local_experts_plus_1")),
 };
 
-static moert_tensor tensor_of(const void *argument, const moert_argument_info *info) {
+static moert_tensor tensor_of(const void *argument, const moert_argument_info *info, moert_context *context) {
   const memref *from = argument;
   moert_dtype dtype = {(uint8_t)info->dtype, (uint8_t)(info->dtype >> 8), 1};
-  return (moert_tensor){from->aligned, {MOERT_DEVICE_CPU, 0}, (int32_t)info->ndim, dtype, (int64_t *)from->sizes, NULL, 0};
+  moert_device device = {MOERT_DEVICE_CPU, 0};
+  if (info->memory != MOERT_MEMORY_HOST) device = moert_comm_device(moert_context_comm(context));
+  return (moert_tensor){from->aligned, device, (int32_t)info->ndim, dtype, (int64_t *)from->sizes, NULL, 0};
 }
 
 static moert_status init(void *const *arguments, moert_context *context) {
-  moert_tensor slab = tensor_of(arguments[0], &init_arguments[0]), metainfo = tensor_of(arguments[1], &init_arguments[1]);
+  moert_tensor slab = tensor_of(arguments[0], &init_arguments[0], context), metainfo = tensor_of(arguments[1], &init_arguments[1], context);
   moert_moe_initialize_params params = MOERT_MOE_INITIALIZE_PARAMS_INIT;
   params.max_num_tokens = workspace.max_num_tokens;
   params.dispatch_bytes_per_token = workspace.dispatch_bytes_per_token;
@@ -195,7 +236,7 @@ static moert_status init(void *const *arguments, moert_context *context) {
 static moert_status exchange(void *const *arguments, moert_context *context) {
   moert_tensor tensors[6];
   int64_t offset;
-  for (int64_t i = 0; i < 6; ++i) tensors[i] = tensor_of(arguments[i], &exchange_arguments[i]);
+  for (int64_t i = 0; i < 6; ++i) tensors[i] = tensor_of(arguments[i], &exchange_arguments[i], context);
   moert_moe_dispatch_params params = MOERT_MOE_DISPATCH_PARAMS_INIT;
   params.top_k = TOP_K;
   params.n_experts = EXPERTS;
@@ -215,24 +256,31 @@ static moert_status exchange(void *const *arguments, moert_context *context) {
 
 //===--- the description --------------------------------------------------------------------------===//
 
-#define FUNCTION(name) {#name, name, COUNT(name##_arguments), name##_arguments}
+#define FUNCTION(name) {#name, name, COUNT(name##_arguments), name##_arguments, 1}
 static const moert_function_info functions[] = {
-    FUNCTION(scale),
-    FUNCTION(add_y),
-    FUNCTION(copy),
-    FUNCTION(numbers),
-    FUNCTION(free_size),
-    FUNCTION(forget),
-    FUNCTION(fail),
-    FUNCTION(nap),
-    FUNCTION(init),
-    FUNCTION(exchange),
-    {"unknown", forget, COUNT(unknown_arguments), unknown_arguments},
+    FUNCTION(scale),     FUNCTION(add_y),
+    FUNCTION(copy),      FUNCTION(numbers),
+    FUNCTION(free_size), FUNCTION(forget),
+    FUNCTION(fail),      FUNCTION(nap),
+    FUNCTION(die),       FUNCTION(near),
+    FUNCTION(count),     {"init", init, COUNT(init_arguments), init_arguments, 0},
+    FUNCTION(exchange),  {"unknown", forget, COUNT(unknown_arguments), unknown_arguments, 1},
 };
-static const char *const kernel_keys[] = {"moe.initialize/host/w16", "moe.dispatch/host/f32,k2,e8"};
+
+#define GRAPH(target, kernels)                                                                                                                       \
+  {                                                                                                                                                  \
+      TEST_MAGIC,  TEST_ABI, sizeof(moert_graph_description), target, "the tests of moe-run", COUNT(functions), functions, COUNT(kernel_keys),       \
+      kernel_keys, kernels,                                                                                                                          \
+  }
 
 MOERT_API extern const moert_graph_description moert_graph_info;
-const moert_graph_description moert_graph_info = {
-    TEST_MAGIC,         TEST_ABI,    sizeof(moert_graph_description), "host", "the tests of moe-run", COUNT(functions), functions,
-    COUNT(kernel_keys), kernel_keys,
-};
+#ifdef TEST_DEVICE
+static const char *const kernel_keys[] = {"moe.dispatch/sm_90a/f32,top_k=2", "moe.route/sm_90a/f32,top_k=2"};
+static moert_kernel *kernels[2];
+MOERT_API extern const moert_graph_description moert_graph_info_host;
+const moert_graph_description moert_graph_info_host = GRAPH("host", NULL);
+const moert_graph_description moert_graph_info = GRAPH("sm_90a", kernels);
+#else
+static const char *const kernel_keys[] = {"moe.initialize/host/w16", "moe.dispatch/host/f32,k2,e8"};
+const moert_graph_description moert_graph_info = GRAPH("host", NULL);
+#endif

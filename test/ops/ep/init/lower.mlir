@@ -1,4 +1,9 @@
 // RUN: moe-opt %s --moe-lower-to-runtime --canonicalize | FileCheck %s
+// RUN: moe-opt %s --moe-select-kernels=target=sm_90a --moe-lower-to-runtime --canonicalize | FileCheck %s --check-prefix=GPU
+
+// On a device the same function serves: there is no kernel to choose.
+// GPU: %[[NO_KERNEL:.*]] = llvm.mlir.zero : !llvm.ptr
+// GPU: call @moert_ep_init(%{{.*}}, %{{.*}}, %[[NO_KERNEL]], %{{.*}})
 
 // Words 0 to 10 are moert_ep_init_params, 11 to 15 moert_ep_init_args; the tensors follow.
 

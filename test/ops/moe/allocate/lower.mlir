@@ -1,4 +1,8 @@
 // RUN: moe-opt %s --moe-lower-to-runtime --canonicalize | FileCheck %s
+// RUN: moe-opt %s --moe-select-kernels=target=sm_90a --moe-lower-to-runtime --canonicalize | FileCheck %s --check-prefix=GPU
+
+// On a device the arena is the device's: nothing differs.
+// GPU: call @moert_context_allocate
 
 // CHECK-LABEL: func.func @allocate
 // CHECK-SAME: (%[[ROWS:.*]]: index, %[[CTX:.*]]: !llvm.ptr) -> i32

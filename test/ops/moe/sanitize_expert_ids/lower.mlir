@@ -1,4 +1,10 @@
 // RUN: moe-opt %s --moe-lower-to-runtime --canonicalize | FileCheck %s
+// RUN: moe-opt %s --moe-select-kernels=target=sm_90a --moe-lower-to-runtime --canonicalize | FileCheck %s --check-prefix=GPU
+
+// On a device: buffers are of the rank's device, the kernel is what the runtime has put into the slot of its key.
+// GPU: call @moert_comm_device(%{{.*}}) : (!llvm.ptr) -> i64
+// GPU: %[[DEVICE_KERNEL:.*]] = llvm.load %{{.*}} : !llvm.ptr -> !llvm.ptr
+// GPU: call @moert_moe_sanitize_expert_ids(%{{.*}}, %{{.*}}, %[[DEVICE_KERNEL]], %{{.*}})
 
 // Words 0 to 2 are moert_moe_sanitize_expert_ids_params, 3 to 6 moert_moe_sanitize_expert_ids_args.
 

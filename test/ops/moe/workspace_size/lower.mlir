@@ -1,4 +1,9 @@
 // RUN: moe-opt %s --moe-lower-to-runtime --canonicalize | FileCheck %s
+// RUN: moe-opt %s --moe-select-kernels=target=sm_90a --moe-lower-to-runtime --canonicalize | FileCheck %s --check-prefix=GPU
+
+// On a device the same function serves: there is no kernel to choose.
+// GPU: %[[NO_KERNEL:.*]] = llvm.mlir.zero : !llvm.ptr
+// GPU: call @moert_moe_workspace_size(%{{.*}}, %{{.*}}, %[[NO_KERNEL]], %{{.*}})
 
 // Words 0 to 5 are moert_moe_workspace_size_params, 6 and 7 moert_moe_workspace_size_args, 8 the size.
 

@@ -1,4 +1,9 @@
 // RUN: moe-opt %s --moe-lower-to-runtime --canonicalize | FileCheck %s
+// RUN: moe-opt %s --moe-select-kernels=target=sm_90a --moe-lower-to-runtime --canonicalize | FileCheck %s --check-prefix=GPU
+
+// On a device the same function serves: there is no kernel to choose.
+// GPU: %[[NO_KERNEL:.*]] = llvm.mlir.zero : !llvm.ptr
+// GPU: call @moert_moe_workspace_view(%{{.*}}, %{{.*}}, %[[NO_KERNEL]], %{{.*}})
 
 // Word 0 is moert_moe_workspace_view_params, 1 to 4 are moert_moe_workspace_view_args: struct_size, workspace, offset, view. The runtime checks; the
 // view itself is upstream's.

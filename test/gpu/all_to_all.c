@@ -1,0 +1,269 @@
+//===- all_to_all.c - moe.dispatch, combine and sanitize_expert_ids on GPUs ---------------------------===//
+//
+// Rows, counts, the words of the workspace and sums must have the bits of the host backend, by the kernels that the library chooses and by the
+// generic ones, on as many ranks as there are GPUs and on more.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "exchange.h"
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+//===--- rounds -----------------------------------------------------------------------------------===//
+
+// How many tokens this rank has in a round: as many as there may be, none, or any number. R grows.
+static int64_t tokens_of(gpu_rank *rank, const exchange_case *what, int64_t round, int64_t *most) {
+  *most = 1 + (what->max_tokens - 1) * (round + 1) / what->rounds;
+  int64_t any = gpu_random_below(rank, *most + 1);
+  if (what->ids == IDS_FIRST || (round + rank->rank) % 3 == 0) return *most;
+  return (round + rank->rank) % 3 == 1 && round % 2 == 0 ? 0 : any;
+}
+
+static void name_generic_kernels(exchange_layer *l) {
+  if (!l->rank->cuda) return;
+  CHECK_OK(moert_kernel_find("moe.dispatch/sm_90a", &l->dispatch_kernel));
+  CHECK_OK(moert_kernel_find("moe.combine/sm_90a", &l->combine_kernel));
+}
+
+static void play(gpu_rank *rank) {
+  const exchange_case *what = rank->user;
+  exchange_layer l;
+  exchange_open(&l, rank, what, 0);
+  for (int64_t round = 0; round < what->rounds; ++round) {
+    int64_t most, tokens = tokens_of(rank, what, round, &most);
+    exchange_check_round(&l, tokens, most);
+  }
+  name_generic_kernels(&l);
+  exchange_check_round(&l, what->max_tokens - (rank->rank > 0), what->max_tokens);
+  CHECK_OK(exchange_initialize(&l)); // again: epochs begin anew
+  exchange_check_round(&l, what->max_tokens, what->max_tokens);
+}
+
+//===--- expert ids that travel along -------------------------------------------------------------===//
+
+enum { INVALID = -5 };
+
+static void sanitize_one(gpu_rank *rank, exchange_layer *l, moert_kernel *kernel, int64_t invalid, gpu_buffer *received) {
+  moert_moe_sanitize_expert_ids_params params = MOERT_MOE_SANITIZE_EXPERT_IDS_PARAMS_INIT;
+  moert_moe_sanitize_expert_ids_args args = MOERT_MOE_SANITIZE_EXPERT_IDS_ARGS_INIT;
+  params.invalid_expert_id = invalid;
+  args.workspace = &l->workspace->tensor;
+  args.metainfo = &l->metainfo->tensor;
+  args.expert_ids = &received->tensor;
+  gpu_fill(received, GPU_POISON);
+  CHECK_OK(moert_moe_sanitize_expert_ids(&params, &args, kernel, rank->context));
+  gpu_result("sanitized ids", received);
+}
+
+static void sanitize(gpu_rank *rank) {
+  const exchange_case *what = rank->user;
+  exchange_layer l;
+  moert_kernel *generic = NULL;
+  if (rank->cuda) CHECK_OK(moert_kernel_find("moe.sanitize_expert_ids/sm_90a", &generic));
+  exchange_open(&l, rank, what, 0);
+  exchange_shape(&l, rank->rank % 3 == 1 ? 0 : what->max_tokens - rank->rank, what->max_tokens);
+  exchange_fill(&l);
+  CHECK_OK(exchange_wait(&l, exchange_dispatch(&l)));
+  gpu_buffer *received = gpu_new(rank, "i32", 3, rank->size, what->max_tokens, what->top_k);
+  sanitize_one(rank, &l, NULL, -1, received);
+  sanitize_one(rank, &l, NULL, 0, received);
+  sanitize_one(rank, &l, NULL, INVALID, received);
+  sanitize_one(rank, &l, generic, -1, received);
+  CHECK_OK(exchange_wait(&l, exchange_combine(&l)));
+  gpu_result("out", l.out.memory);
+}
+
+//===--- capacity ---------------------------------------------------------------------------------===//
+
+// All rows are for expert 0, on rank 0, which has room for them, or for one less; the other ranks have room for one.
+static void fill_up(gpu_rank *rank, int64_t missing) {
+  const exchange_case *what = rank->user;
+  exchange_layer l;
+  int64_t rows = rank->size * what->max_tokens * what->top_k;
+  exchange_open(&l, rank, what, rank->rank == 0 ? rows - missing : 1);
+  exchange_fill(&l);
+  moert_status status = exchange_wait(&l, exchange_dispatch(&l));
+  gpu_same_status(rank, "dispatch", status);
+  CHECK(status == (missing && rank->rank == 0 ? MOERT_ERROR_CAPACITY : MOERT_OK));
+  gpu_result("recv", l.recv[0].memory);
+  gpu_result("offsets", l.offsets.memory);
+  if (status == MOERT_OK) status = exchange_wait(&l, exchange_combine(&l));
+  CHECK(status == (missing ? rank->rank == 0 ? MOERT_ERROR_CAPACITY : MOERT_ERROR_PEER_FAILED : MOERT_OK));
+  gpu_result("out", l.out.memory);
+  if (!missing) return;
+  CHECK_OK(moert_comm_recover(rank->comm, (UINT64_C(1) << rank->size) - 1, 0));
+  l.what.ids = IDS_NONE; // which has room everywhere
+  exchange_check_round(&l, what->max_tokens, what->max_tokens);
+}
+
+static void full(gpu_rank *rank) { fill_up(rank, 0); }
+static void overfull(gpu_rank *rank) { fill_up(rank, 1); }
+
+//===--- replays ----------------------------------------------------------------------------------===//
+
+static moert_status step(exchange_layer *l) {
+  moert_status status = exchange_dispatch(l);
+  return status ? status : exchange_combine(l);
+}
+
+static bool check_cuda(cudaError_t error, const char *call, int line) {
+  return gpu_check(error == cudaSuccess, __FILE__, line, "%s: %s", call, cudaGetErrorString(error));
+}
+#define CHECK_CUDA(call) check_cuda(call, #call, __LINE__)
+
+static cudaGraphExec_t capture(exchange_layer *l) {
+  cudaStream_t stream = moert_context_stream(l->context);
+  cudaGraph_t graph = NULL;
+  cudaGraphExec_t executable = NULL;
+  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  CHECK_OK(step(l));
+  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+  CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  cudaGraphDestroy(graph);
+  return executable;
+}
+
+// One capture, whose inputs are rewritten between its replays.
+static void replay(gpu_rank *rank) {
+  const exchange_case *what = rank->user;
+  exchange_layer l;
+  cudaGraphExec_t executable = NULL;
+  exchange_open(&l, rank, what, 0);
+  if (rank->cuda) CHECK_CUDA(cudaSetDevice(moert_comm_device(rank->comm).id));
+  exchange_shape(&l, what->max_tokens - rank->rank % 2, what->max_tokens);
+  exchange_fill(&l);
+  CHECK_OK(exchange_wait(&l, step(&l)));
+  if (rank->cuda) executable = capture(&l);
+  for (int64_t i = 0; i < what->rounds; ++i) {
+    exchange_fill(&l);
+    if (!rank->cuda) CHECK_OK(step(&l));
+    if (executable) CHECK_CUDA(cudaGraphLaunch(executable, moert_context_stream(l.context)));
+    CHECK_OK(moert_context_synchronize(l.context));
+    gpu_result("out", l.out.memory);
+    gpu_result("recv", l.recv[0].memory);
+  }
+  if (executable) cudaGraphExecDestroy(executable);
+  exchange_check_round(&l, what->max_tokens, what->max_tokens); // calls and replays may alternate
+}
+
+//===--- two workspaces ---------------------------------------------------------------------------===//
+
+// Each with its stream; their rounds run at the same time.
+static void play_two(gpu_rank *rank) {
+  const exchange_case *what = rank->user;
+  exchange_layer l[2];
+  moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
+  for (int i = 0; i < 2; ++i) exchange_open(&l[i], rank, what, 0);
+  if (!CHECK_OK(moert_context_create(rank->comm, &options, &l[1].context))) return;
+  for (int64_t round = 0; round < what->rounds; ++round) {
+    for (int i = 0; i < 2; ++i) exchange_fill(&l[i]);
+    CHECK_OK(moert_context_synchronize(rank->context)); // which the inputs were written on
+    for (int i = 0; i < 2; ++i) CHECK_OK(exchange_dispatch(&l[i]));
+    for (int i = 1; i >= 0; --i) CHECK_OK(exchange_combine(&l[i]));
+    for (int i = 0; i < 2; ++i) CHECK_OK(moert_context_synchronize(l[i].context));
+    for (int i = 0; i < 2; ++i) gpu_result("out", l[i].out.memory);
+    for (int i = 0; i < 2; ++i) gpu_result("recv", l[i].recv[0].memory);
+  }
+  moert_context_destroy(l[1].context);
+}
+
+//===--- instances --------------------------------------------------------------------------------===//
+
+static void refuse_instances(gpu_rank *rank) {
+  exchange_layer l;
+  exchange_open(&l, rank, rank->user, 0);
+  CHECK_OK(moert_kernel_find("moe.dispatch/sm_90a/i32,top_k=8", &l.dispatch_kernel));
+  CHECK_FAILS(exchange_dispatch(&l), MOERT_ERROR_INVALID_ARGUMENT,
+              "moe.dispatch: kernel is specialisation 0 of the op, which was made for other parameters or element types");
+  l.dispatch_kernel = NULL;
+  exchange_fill(&l);
+  CHECK_OK(exchange_wait(&l, exchange_dispatch(&l)));
+  CHECK_OK(moert_kernel_find("moe.combine/sm_90a/bf16,hidden_size=2048,top_k=8", &l.combine_kernel));
+  CHECK_FAILS(exchange_combine(&l), MOERT_ERROR_INVALID_ARGUMENT,
+              "moe.combine: kernel is specialisation 1 of the op, which was made for other parameters or element types");
+  l.combine_kernel = NULL;
+  CHECK_OK(exchange_wait(&l, exchange_combine(&l)));
+}
+
+//===--- all --------------------------------------------------------------------------------------===//
+
+typedef struct Named {
+  const char *name;
+  exchange_case what;
+} Named;
+
+// max_tokens, hidden, top_k, experts, dtype, out, grouped, in_place, ids, rounds, further, shift, special
+static const Named cases[] = {{"rows of one rank", {9, 64, 2, 9, "bf16", "f32", false, false, IDS_ANY, 3, 0, 0, false}},
+                              {"instance 7168 8", {33, 7168, 8, 64, "bf16", "bf16", false, false, IDS_ANY, 2, 0, 0, false}},
+                              {"instance 2048 8 in place", {20, 2048, 8, 33, "bf16", "bf16", false, true, IDS_WILD, 3, 0, 0, true}},
+                              {"instance of top_k 4", {300, 32, 4, 16, "f16", "f16", false, false, IDS_ANY, 3, 0, 0, false}},
+                              {"payloads of odd rows", {17, 24, 3, 11, "bf16", "f32", false, false, IDS_WILD, 4, 7, 0, true}},
+                              {"rows that are not aligned", {17, 40, 6, 19, "f16", "f32", false, false, IDS_ANY, 3, 3, 1, true}},
+                              {"rows of an odd size", {13, 7, 5, 8, "bf16", "f16", false, false, IDS_ANY, 3, 2, 0, true}},
+                              {"f32 in place", {11, 20, 7, 13, "f32", "f32", false, true, IDS_TWICE, 3, 0, 0, true}},
+                              {"top_k 10", {11, 48, 10, 20, "f32", "bf16", false, false, IDS_ANY, 2, 0, 0, false}},
+                              {"top_k 16", {11, 48, 16, 64, "f16", "f32", false, false, IDS_ANY, 2, 0, 0, false}},
+                              {"top_k 22", {11, 48, 22, 64, "bf16", "f32", false, false, IDS_ANY, 2, 0, 0, true}},
+                              {"top_k 32", {11, 48, 32, 64, "f32", "f32", false, false, IDS_ANY, 2, 0, 0, false}},
+                              {"top_k 1", {11, 48, 1, 8, "bf16", "bf16", false, false, IDS_ANY, 2, 0, 0, true}},
+                              {"one token", {1, 128, 4, 8, "bf16", "bf16", false, false, IDS_ANY, 2, 0, 0, false}},
+                              {"one expert", {40, 64, 4, 8, "bf16", "f32", false, false, IDS_ONE, 2, 0, 0, false}},
+                              {"no expert", {40, 64, 4, 8, "bf16", "f32", false, false, IDS_NONE, 2, 0, 0, false}},
+                              {"thousands of tokens", {2500, 16, 4, 31, "bf16", "f32", false, false, IDS_ANY, 2, 1, 0, false}},
+                              {"grouped", {37, 64, 4, 21, "bf16", "f32", true, false, IDS_ANY, 4, 0, 0, false}},
+                              {"grouped 7168 8", {33, 7168, 8, 64, "bf16", "bf16", true, false, IDS_ANY, 2, 0, 0, false}},
+                              {"grouped payloads of odd rows", {17, 24, 3, 11, "f16", "f16", true, false, IDS_WILD, 3, 7, 0, true}},
+                              {"grouped rows that are not aligned", {19, 41, 5, 9, "f32", "bf16", true, false, IDS_WILD, 3, 2, 1, true}},
+                              {"grouped experts in two slots", {12, 32, 6, 10, "bf16", "f32", true, false, IDS_TWICE, 2, 0, 0, false}},
+                              {"grouped one expert", {40, 64, 4, 8, "bf16", "f32", true, false, IDS_ONE, 2, 0, 0, false}},
+                              {"grouped no expert", {40, 64, 4, 8, "bf16", "f32", true, false, IDS_NONE, 2, 0, 0, false}},
+                              {"grouped hundreds of experts", {600, 16, 8, 700, "bf16", "f32", true, false, IDS_ANY, 2, 0, 0, false}},
+                              {"grouped thousands of rows", {2500, 16, 6, 12, "f16", "f32", true, false, IDS_ANY, 2, 0, 0, false}}};
+
+static void run_cases(int32_t size, int32_t gpus) {
+  size_t count = sizeof cases / sizeof *cases, step_size = gpu_extent() == GPU_SMALL ? 5 : 1;
+  for (size_t i = 0; i < count; i += step_size) {
+    exchange_case what = cases[i].what;
+    if (what.experts < size || what.experts < what.top_k) what.experts = size > what.top_k ? size : what.top_k;
+    gpu_case("%s, %d ranks, %d GPUs", cases[i].name, size, gpus) gpu_both(size, gpus, play, &what);
+  }
+}
+
+static void run_on(int32_t size, int32_t gpus) {
+  run_cases(size, gpus);
+  exchange_case ids = {23, 32, 4, 16, "bf16", "f32", false, false, IDS_ANY, 1, 0, 0, false};
+  exchange_case room = {5, 32, 2, 8, "bf16", "f32", true, false, IDS_FIRST, 1, 0, 0, false};
+  exchange_case flat = {25, 256, 4, 16, "bf16", "bf16", false, false, IDS_WILD, 50, 1, 0, false};
+  exchange_case grouped = {25, 256, 8, 16, "bf16", "f32", true, false, IDS_WILD, 50, 0, 0, false};
+  gpu_case("sanitize, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, sanitize, &ids);
+  gpu_case("full, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, full, &room);
+  gpu_case("overfull, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, overfull, &room);
+  if (gpu_extent() == GPU_SMALL) flat.rounds = grouped.rounds = 3;
+  gpu_case("replays, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &flat);
+  gpu_case("replays grouped, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &grouped);
+  flat.rounds = grouped.rounds = 5;
+  gpu_case("two workspaces, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_two, &flat);
+  gpu_case("two workspaces grouped, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_two, &grouped);
+}
+
+// As processes, whose slabs are imported.
+static void run_processes(int32_t size, int32_t gpus) {
+  for (size_t i = 1; i < sizeof cases / sizeof *cases; i += 8)
+    gpu_case("processes: %s, %d ranks, %d GPUs", cases[i].name, size, gpus)
+        gpu_processes(size, gpus, play, &cases[i].what, sizeof(exchange_case), -1);
+}
+
+int main(int argc, char **argv) {
+  gpu_begin(argc, argv);
+  int32_t gpus = gpu_count();
+  exchange_case refused = {4, 32, 2, 8, "bf16", "f32", false, false, IDS_ANY, 1, 0, 0, false};
+  gpu_case("kernels for other parameters") gpu_only(1, 1, refuse_instances, &refused);
+  run_on(1, 1);
+  run_on(gpus > 1 ? 2 : 4, gpus);
+  if (gpu_extent() != GPU_SMALL && gpus > 1) run_on(4, gpus);
+  if (gpu_extent() == GPU_FULL) run_on(3, 1);
+  if (gpu_extent() == GPU_FULL) run_on(8, gpus);
+  if (gpu_extent() != GPU_SMALL) run_processes(gpus > 1 ? gpus : 2, gpus);
+  return gpu_end();
+}

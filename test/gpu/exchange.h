@@ -1,0 +1,285 @@
+//===- exchange.h - a dispatch and its combine on every rank, for tests -------------------------------===//
+//
+// A layer is what a rank passes to moe.dispatch and moe.combine; experts do nothing but make numbers. Its first payload is what the combine brings
+// back, others may travel along.
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOERT_TEST_EXCHANGE_H
+#define MOERT_TEST_EXCHANGE_H
+
+#include "gpu.h"
+#include <math.h>
+#include <moert/workspace.h>
+#include <string.h>
+
+typedef enum exchange_ids {
+  IDS_ANY,   // of all ranks, and some -1
+  IDS_ONE,   // all of the last expert
+  IDS_NONE,  // all -1
+  IDS_WILD,  // negative ones, too large ones, the largest and smallest numbers among them
+  IDS_TWICE, // each expert in two slots
+  IDS_FIRST  // all of expert 0, and as many tokens on every rank
+} exchange_ids;
+
+typedef struct exchange_case {
+  int64_t max_tokens, hidden, top_k, experts;
+  const char *dtype, *out;
+  bool grouped, in_place;
+  exchange_ids ids;
+  int64_t rounds;
+  int64_t further; // payloads of odd row sizes
+  int64_t shift;   // elements by which rows are displaced from a multiple of 256 bytes
+  bool special;    // NaN, infinities, -0 among the numbers
+} exchange_case;
+
+enum { EXCHANGE_PAYLOADS = MOERT_WORKSPACE_MAX_PAYLOADS };
+
+// An operand whose shape may be smaller than its memory.
+typedef struct exchange_operand {
+  gpu_buffer *memory;
+  int64_t shape[3];
+} exchange_operand;
+
+typedef struct exchange_layer {
+  gpu_rank *rank;
+  exchange_case what;
+  moert_context *context;
+  moert_workspace_layout layout;
+  int64_t tokens, most; // of this rank in this round; R
+  int64_t capacity;     // of the grouped layout
+  int64_t local_experts, offset, num_payloads;
+  gpu_buffer *workspace, *metainfo;
+  exchange_operand ids, weights, payloads[EXCHANGE_PAYLOADS], recv[EXCHANGE_PAYLOADS], counts, offsets, result, out;
+  moert_tensor payload_list[EXCHANGE_PAYLOADS], recv_list[EXCHANGE_PAYLOADS], combined;
+  moert_moe_initialize_params sizes;
+  moert_moe_dispatch_params dispatch_params;
+  moert_moe_dispatch_args dispatch_args;
+  moert_moe_combine_params combine_params;
+  moert_moe_combine_args combine_args;
+  moert_kernel *dispatch_kernel, *combine_kernel;
+} exchange_layer;
+
+//===--- operands ---------------------------------------------------------------------------------===//
+
+static const int64_t exchange_odd_rows[EXCHANGE_PAYLOADS] = {0, 1, 16, 7, 36, 2, 130, 24}; // bytes of the further payloads
+
+static inline moert_tensor exchange_tensor(exchange_operand *operand, int32_t ndim, int64_t a, int64_t b, int64_t c, int64_t shift) {
+  moert_tensor tensor = operand->memory->tensor;
+  operand->shape[0] = a, operand->shape[1] = b, operand->shape[2] = c;
+  tensor.ndim = ndim;
+  tensor.shape = operand->shape;
+  tensor.byte_offset = (uint64_t)shift * (tensor.dtype.bits / 8);
+  return tensor;
+}
+
+static inline moert_tensor *exchange_set(exchange_operand *operand, int32_t ndim, int64_t a, int64_t b) {
+  operand->memory->tensor = exchange_tensor(operand, ndim, a, b, 0, 0);
+  return &operand->memory->tensor;
+}
+
+static inline int64_t exchange_local_experts(const exchange_case *what, int64_t rank, int64_t size) {
+  return what->experts / size + (rank < what->experts % size);
+}
+
+static inline const char *exchange_dtype(const exchange_layer *l, int64_t payload) { return payload == 0 ? l->what.dtype : "i8"; }
+
+static inline int64_t exchange_columns(const exchange_layer *l, int64_t payload) {
+  return payload == 0 ? l->what.hidden : exchange_odd_rows[payload];
+}
+
+static inline int64_t exchange_row_bytes(const exchange_case *what) { return what->hidden * (strcmp(what->dtype, "f32") == 0 ? 4 : 2); }
+
+static inline void exchange_allocate(exchange_layer *l) {
+  gpu_rank *rank = l->rank;
+  const exchange_case *what = &l->what;
+  int64_t rows = what->grouped ? l->capacity : rank->size * what->max_tokens;
+  l->ids.memory = gpu_new(rank, "i32", 1, what->max_tokens * what->top_k);
+  l->weights.memory = gpu_new(rank, "f32", 1, what->max_tokens * what->top_k);
+  l->counts.memory = gpu_new(rank, "i32", 1, rank->size);
+  l->offsets.memory = gpu_new(rank, "i32", 1, l->local_experts + 1);
+  l->result.memory = gpu_new(rank, what->dtype, 1, rows * what->hidden + what->shift);
+  l->out.memory = gpu_new(rank, what->out, 1, what->max_tokens * what->hidden + what->shift);
+  for (int64_t i = 0; i < l->num_payloads; ++i) {
+    l->payloads[i].memory = gpu_new(rank, exchange_dtype(l, i), 1, what->max_tokens * exchange_columns(l, i) + what->shift);
+    l->recv[i].memory = gpu_new(rank, exchange_dtype(l, i), 1, rows * exchange_columns(l, i) + what->shift);
+  }
+}
+
+// The operands for a round of `tokens` tokens here and at most `most` anywhere.
+static inline void exchange_shape(exchange_layer *l, int64_t tokens, int64_t most) {
+  const exchange_case *what = &l->what;
+  int64_t size = l->rank->size, shift = what->shift;
+  l->tokens = tokens;
+  l->most = most;
+  l->dispatch_args.runtime_max_tokens_per_rank = l->combine_args.runtime_max_tokens_per_rank = most;
+  l->dispatch_args.topk_ids = exchange_set(&l->ids, 2, tokens, what->top_k);
+  if (what->grouped) l->dispatch_args.topk_weights = exchange_set(&l->weights, 2, tokens, what->top_k);
+  for (int64_t i = 0; i < l->num_payloads; ++i) {
+    int64_t columns = exchange_columns(l, i);
+    l->payload_list[i] = exchange_tensor(&l->payloads[i], 2, tokens, columns, 0, shift);
+    l->recv_list[i] =
+        what->grouped ? exchange_tensor(&l->recv[i], 2, l->capacity, columns, 0, shift) : exchange_tensor(&l->recv[i], 3, size, most, columns, shift);
+  }
+  l->combined = what->grouped ? exchange_tensor(&l->result, 2, l->capacity, what->hidden, 0, shift)
+                              : exchange_tensor(&l->result, 3, size, most, what->hidden, shift);
+  char *slab = l->workspace->tensor.data;
+  if (what->in_place) {
+    l->recv_list[0].data = slab + l->layout.offsets[MOERT_METAINFO_PAYLOAD_DATA];
+    l->combined.data = slab + l->layout.offsets[MOERT_METAINFO_COMBINE_DATA];
+    l->recv_list[0].byte_offset = l->combined.byte_offset = 0;
+  }
+  l->out.memory->tensor = exchange_tensor(&l->out, 2, tokens, what->hidden, 0, shift);
+}
+
+//===--- calls ------------------------------------------------------------------------------------===//
+
+static inline void exchange_make_calls(exchange_layer *l) {
+  const exchange_case *what = &l->what;
+  l->sizes = (moert_moe_initialize_params)MOERT_MOE_INITIALIZE_PARAMS_INIT;
+  l->sizes.max_num_tokens = what->max_tokens;
+  l->sizes.combine_bytes_per_token = exchange_row_bytes(what);
+  l->sizes.dispatch_bytes_per_token = exchange_row_bytes(what);
+  for (int64_t i = 1; i < l->num_payloads; ++i) l->sizes.dispatch_bytes_per_token += exchange_odd_rows[i];
+  l->dispatch_params = (moert_moe_dispatch_params)MOERT_MOE_DISPATCH_PARAMS_INIT;
+  l->dispatch_params.top_k = what->top_k;
+  l->dispatch_params.n_experts = what->experts;
+  l->combine_params = (moert_moe_combine_params)MOERT_MOE_COMBINE_PARAMS_INIT;
+  l->combine_params.top_k = what->top_k;
+  l->combine_params.hidden_size = what->hidden;
+  l->combine_params.payload_in_workspace = what->in_place;
+  if (what->grouped) l->dispatch_params.layout = MOERT_MOE_DISPATCH_LAYOUT_EXPERT_GROUPED;
+  if (what->grouped) l->combine_params.layout = MOERT_MOE_COMBINE_LAYOUT_EXPERT_GROUPED;
+  l->dispatch_args = (moert_moe_dispatch_args)MOERT_MOE_DISPATCH_ARGS_INIT;
+  l->dispatch_args.num_payloads = l->dispatch_args.num_recv = l->num_payloads;
+  l->dispatch_args.payloads = l->payload_list;
+  l->dispatch_args.recv = l->recv_list;
+  l->dispatch_args.combine_payload_offset = &l->offset;
+  if (what->grouped) l->dispatch_args.offsets = exchange_set(&l->offsets, 1, l->local_experts + 1, 0);
+  if (!what->grouped) l->dispatch_args.recv_counts = exchange_set(&l->counts, 1, l->rank->size, 0);
+  l->combine_args = (moert_moe_combine_args)MOERT_MOE_COMBINE_ARGS_INIT;
+  l->combine_args.payload = &l->combined;
+  l->combine_args.out = &l->out.memory->tensor;
+  l->dispatch_args.workspace = l->combine_args.workspace = &l->workspace->tensor;
+  l->dispatch_args.metainfo = l->combine_args.metainfo = &l->metainfo->tensor;
+}
+
+static inline moert_status exchange_initialize(exchange_layer *l) {
+  moert_moe_initialize_args args = MOERT_MOE_INITIALIZE_ARGS_INIT;
+  args.workspace = &l->workspace->tensor;
+  args.metainfo = &l->metainfo->tensor;
+  return moert_moe_initialize(&l->sizes, &args, NULL, l->context);
+}
+
+// Collective. `capacity` is that of the grouped layout, 0: enough for everything.
+static inline void exchange_open(exchange_layer *l, gpu_rank *rank, const exchange_case *what, int64_t capacity) {
+  *l = (exchange_layer){.rank = rank, .what = *what, .context = rank->context, .num_payloads = 1 + what->further};
+  l->local_experts = exchange_local_experts(what, rank->rank, rank->size);
+  l->capacity = capacity ? capacity : rank->size * what->max_tokens * what->top_k;
+  exchange_allocate(l);
+  l->workspace = NULL;
+  l->metainfo = gpu_new_host(rank, "i64", 1, MOERT_METAINFO_FIELDS);
+  int64_t bytes = exchange_row_bytes(what);
+  for (int64_t i = 1; i < l->num_payloads; ++i) bytes += exchange_odd_rows[i];
+  moert_workspace_info info = {what->max_tokens, bytes, exchange_row_bytes(what), 0, rank->size};
+  l->layout = moert_workspace_lay_out(&info);
+  l->workspace = gpu_new_symmetric(rank, "i8", 1, l->layout.bytes);
+  exchange_make_calls(l);
+  exchange_shape(l, what->max_tokens, what->max_tokens);
+  CHECK_OK(exchange_initialize(l));
+}
+
+static inline moert_status exchange_dispatch(exchange_layer *l) {
+  moert_status status = moert_moe_dispatch(&l->dispatch_params, &l->dispatch_args, l->dispatch_kernel, l->context);
+  l->combine_args.combine_payload_offset = l->offset;
+  return status;
+}
+
+static inline moert_status exchange_combine(exchange_layer *l) {
+  return moert_moe_combine(&l->combine_params, &l->combine_args, l->combine_kernel, l->context);
+}
+
+// What the op says, and what it said when the device had come to its end.
+static inline moert_status exchange_wait(const exchange_layer *l, moert_status status) {
+  return status ? status : moert_context_synchronize(l->context);
+}
+
+//===--- numbers ----------------------------------------------------------------------------------===//
+
+static inline int32_t exchange_id(exchange_layer *l, int64_t k) {
+  const exchange_case *what = &l->what;
+  const int32_t odd[] = {-1, -7, INT32_MAX, INT32_MIN, (int32_t)what->experts};
+  int64_t any = gpu_random_below(l->rank, what->experts + 1) - 1, chosen = gpu_random_below(l->rank, 10);
+  switch (what->ids) {
+  case IDS_ANY: return (int32_t)any;
+  case IDS_ONE: return (int32_t)what->experts - 1;
+  case IDS_NONE: return -1;
+  case IDS_FIRST: return 0;
+  case IDS_TWICE: return (int32_t)(k / 2 % what->experts);
+  default: return chosen < 5 ? odd[chosen] : (int32_t)any;
+  }
+}
+
+static inline void exchange_random(exchange_layer *l, gpu_buffer *buffer) {
+  const double special[] = {NAN, INFINITY, -INFINITY, -0.0, 0.0, 3.0e38, 1.0e-40};
+  gpu_random(buffer, buffer->tensor.dtype.code == MOERT_CODE_INT ? 100 : 2);
+  if (!l->what.special || buffer->tensor.dtype.code == MOERT_CODE_INT) return;
+  for (int64_t i = 0; i < buffer->count; ++i) {
+    int64_t chosen = gpu_random_below(l->rank, 60);
+    if (chosen < 7) gpu_set(buffer, i, special[chosen]);
+  }
+  gpu_upload(buffer);
+}
+
+// New ids, weights and rows. The host's copies of operands are always as large as their memory.
+static inline void exchange_fill(exchange_layer *l) {
+  for (int64_t i = 0; i < l->what.max_tokens * l->what.top_k; ++i) gpu_set(l->ids.memory, i, exchange_id(l, i % l->what.top_k));
+  gpu_upload(l->ids.memory);
+  gpu_random(l->weights.memory, 1);
+  for (int64_t i = 0; i < l->num_payloads; ++i) exchange_random(l, l->payloads[i].memory);
+  exchange_random(l, l->result.memory);
+}
+
+// In place, experts leave their numbers in the workspace.
+static inline void exchange_run_experts(exchange_layer *l) {
+  if (!l->what.in_place) return;
+  size_t bytes = (size_t)(l->rank->size * l->most * exchange_row_bytes(&l->what));
+  CHECK_OK(moert_copy(l->context, l->combined.data, l->result.memory->tensor.data, bytes));
+}
+
+//===--- results ----------------------------------------------------------------------------------===//
+
+// `count` words of a region of this rank's slab.
+static inline void exchange_region_result(exchange_layer *l, const char *name, int field, const char *dtype, int64_t count) {
+  gpu_buffer *words = gpu_new_host(l->rank, dtype, 1, count);
+  CHECK_OK(moert_copy(l->context, words->tensor.data, (char *)l->workspace->tensor.data + l->layout.offsets[field], words->bytes));
+  gpu_result(name, words);
+}
+
+static inline void exchange_dispatch_results(exchange_layer *l) {
+  int64_t choices = l->tokens * l->what.top_k, received = l->rank->size * l->most * l->what.top_k;
+  for (int64_t i = l->what.in_place; i < l->num_payloads; ++i) gpu_result("recv", l->recv[i].memory);
+  gpu_result("recv_counts", l->counts.memory);
+  gpu_result("offsets", l->offsets.memory);
+  exchange_region_result(l, "epoch", MOERT_METAINFO_FLAG_VAL, "ui32", 1);
+  exchange_region_result(l, "send counters", MOERT_METAINFO_SEND_COUNTERS, "i32", l->rank->size);
+  exchange_region_result(l, "recv counters", MOERT_METAINFO_RECV_COUNTERS, "i32", l->rank->size);
+  exchange_region_result(l, "targets", MOERT_METAINFO_TOPK_TARGET_RANKS, "i32", choices);
+  exchange_region_result(l, "indices", MOERT_METAINFO_TOPK_SEND_INDICES, "i32", choices);
+  exchange_region_result(l, "payload area", MOERT_METAINFO_PAYLOAD_DATA, "i8", l->rank->size * l->most * exchange_row_bytes(&l->what));
+  if (!l->what.grouped) return;
+  exchange_region_result(l, "rows", MOERT_METAINFO_RECV_TOPK_ROWS, "i32", received);
+  exchange_region_result(l, "weights", MOERT_METAINFO_RECV_TOPK_WEIGHTS, "f32", received);
+}
+
+// A round, with all that it leaves behind.
+static inline void exchange_check_round(exchange_layer *l, int64_t tokens, int64_t most) {
+  exchange_shape(l, tokens, most);
+  exchange_fill(l);
+  if (!CHECK_OK(exchange_wait(l, exchange_dispatch(l)))) return;
+  exchange_dispatch_results(l);
+  exchange_run_experts(l);
+  if (!CHECK_OK(exchange_wait(l, exchange_combine(l)))) return;
+  gpu_result("out", l->out.memory);
+}
+
+#endif

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""The Python package moert on the host backend: arrays, ops, errors, ranks as threads and as processes."""
+import multiprocessing
+import os
+import signal
+import threading
+import unittest
+
+import numpy as np
+
+import moert
+
+HIDDEN, EXPERTS, TOP_K, TOKENS = 8, 8, 2, 6
+
+
+# --- ranks ----------------------------------------------------------------------------------------------
+
+def run_threads(size, function, **options):
+    """What function(comm) returned on each rank; an exception stands for it."""
+    comms, results = moert.Comm.threads(size, **options), [None] * size
+
+    def work(rank):
+        try:
+            results[rank] = function(comms[rank])
+        except Exception as error:  # pylint: disable=broad-except
+            results[rank] = error
+
+    workers = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for comm in comms:
+        comm.close()
+    return results
+
+
+class Meeting:
+    """How processes of this test exchange bytes."""
+    SLOT = 1 << 16
+
+    def __init__(self, size):
+        self.size, self.barrier, self.memory = size, multiprocessing.Barrier(size), multiprocessing.RawArray('B', size * self.SLOT)
+
+    def allgather(self, rank, mine):
+        self.memory[rank * self.SLOT:rank * self.SLOT + len(mine)] = mine
+        self.barrier.wait(30)
+        parts = [bytes(self.memory[r * self.SLOT:r * self.SLOT + len(mine)]) for r in range(self.size)]
+        self.barrier.wait(30)
+        return parts
+
+
+def process_main(rank, meeting, function, options, results):
+    try:
+        with moert.Comm.process(rank, meeting.size, lambda mine: meeting.allgather(rank, mine), **options) as comm:
+            results.put((rank, function(comm)))
+    except Exception as error:  # pylint: disable=broad-except
+        results.put((rank, '%s: %s' % (type(error).__name__, error)))
+
+
+def run_processes(size, function, ended=(), **options):
+    meeting, results = Meeting(size), multiprocessing.Queue()
+    workers = [multiprocessing.Process(target=process_main, args=(rank, meeting, function, options, results)) for rank in range(size)]
+    for worker in workers:
+        worker.start()
+    found = dict(results.get(timeout=60) for _ in range(size - len(ended)))
+    for worker in workers:
+        worker.join()
+    return [found.get(rank) for rank in range(size)]
+
+
+# --- what ranks do ----------------------------------------------------------------------------------------
+
+def tokens_of(rank):
+    generator = np.random.default_rng(rank)
+    count = (TOKENS, 0, 1, 3)[rank % 4]
+    ids = np.stack([generator.choice(EXPERTS, TOP_K, False) for _ in range(count)]).astype(np.int32) if count else np.zeros((0, TOP_K), np.int32)
+    return ids, generator.random((count, TOP_K), np.float32), generator.standard_normal((count, HIDDEN)).astype(np.float32)
+
+
+def exchange(comm):
+    """Every expert doubles its rows: each token comes back times twice the sum of its weights."""
+    ids, weights, tokens = tokens_of(comm.rank)
+    row = 4 * HIDDEN
+    workspace = comm.workspace(TOKENS, row, row)
+    capacity = comm.size * TOKENS * TOP_K
+    rows, offsets = np.full((capacity, HIDDEN), np.nan, np.float32), np.empty(EXPERTS // comm.size + 1, np.int32)
+    doubled, out = np.empty_like(rows), np.empty_like(tokens)
+    for _ in range(3):
+        begin = moert.moe_dispatch(comm, topk_ids=ids, topk_weights=weights, payloads=[tokens], workspace=workspace.slab, metainfo=workspace.metainfo,
+                                   runtime_max_tokens_per_rank=TOKENS, recv=[rows], offsets=offsets, top_k=TOP_K, n_experts=EXPERTS,
+                                   layout='expert_grouped')
+        doubled[:] = 2 * rows
+        moert.moe_combine(comm, payload=doubled, workspace=workspace.slab, metainfo=workspace.metainfo, runtime_max_tokens_per_rank=TOKENS,
+                          combine_payload_offset=begin, out=out, top_k=TOP_K, hidden_size=HIDDEN, layout='expert_grouped')
+    workspace.free()
+    comm.barrier()
+    return np.allclose(out, 2 * tokens * weights.sum(1, keepdims=True), rtol=1e-6) or out.tolist()
+
+
+def die(comm):
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.barrier(20000)
+
+
+# --- tests ------------------------------------------------------------------------------------------------
+
+class Arrays(unittest.TestCase):
+    def setUp(self):
+        self.comm, = moert.Comm.threads(1)
+        self.addCleanup(self.comm.close)
+
+    def route(self, logits, **more):
+        ids, weights = np.zeros((2, TOP_K), np.int32), np.zeros((2, TOP_K), np.float32)
+        moert.moe_route(self.comm, logits=logits, ids=ids, weights=weights, **{'top_k': TOP_K, 'n_experts': EXPERTS, **more})
+        return ids, weights
+
+    def test_numpy_typed_and_dlpack_are_the_same(self):
+        class Exporter:  # an array that only DLPack knows
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self):
+                return self.array.__dlpack__()
+
+        logits = np.arange(16, dtype=np.float32).reshape(2, 8) % 5
+        wanted = self.route(logits)
+        np.testing.assert_array_equal(wanted[0], [[4, 3], [1, 6]])
+        bf16 = moert.typed((logits.view(np.uint32) >> 16).astype(np.uint16), 'bf16')
+        for value in (Exporter(logits), bf16, moert.typed(bf16.array, 'bfloat16')):
+            for found, expected in zip(self.route(value), wanted):
+                np.testing.assert_array_equal(found, expected)
+
+    def test_arrays_that_do_not_fit(self):
+        with self.assertRaisesRegex(TypeError, 'list is no array: a torch tensor, a NumPy array or an object with __dlpack__ is needed'):
+            self.route([[1, 2]])
+        with self.assertRaisesRegex(TypeError, 'element type complex64 is not one that libmoert knows'):
+            self.route(np.zeros((2, 8), np.complex64))
+        with self.assertRaisesRegex(TypeError, 'elements of bf16 have 16 bits, those of the array 32'):
+            moert.typed(np.zeros(2, np.float32), 'bf16')
+        with self.assertRaises(moert.Error) as raised:
+            self.route(np.zeros((2, 16), np.float32)[:, ::2])
+        self.assertEqual(raised.exception.name, 'MOERT_ERROR_NOT_CONTIGUOUS')
+
+    def test_errors_have_name_number_and_text(self):
+        with self.assertRaises(moert.Error) as raised:
+            self.route(np.zeros((2, 8), np.float32), top_k=3)
+        error = raised.exception
+        self.assertEqual((error.name, error.status, error.text),
+                         ('MOERT_ERROR_INVALID_SHAPE', 1003, "moe.route: operand 'ids' dimension 1 is 2, must equal top_k = 3"))
+        self.assertEqual(str(error), error.name + ': ' + error.text)
+        with self.assertRaisesRegex(ValueError, "moe_route: score is 'relu', must be 'softmax' or 'sigmoid'"):
+            self.route(np.zeros((2, 8), np.float32), score='relu')
+        with self.assertRaisesRegex(TypeError, 'top'):
+            moert.moe_route(self.comm, logits=None, ids=None, weights=None, n_experts=8)
+
+    def test_memory_of_the_library(self):
+        workspace = self.comm.workspace(4, 4 * HIDDEN, 4 * HIDDEN)
+        self.assertEqual(workspace.slab.dtype, np.int8)
+        offset = int(workspace.metainfo[9])
+        view = moert.moe_workspace_view(self.comm, workspace=workspace.slab, offset=offset, shape=(4, HIDDEN), dtype='f32')
+        view[1, 0] = 1
+        self.assertEqual(workspace.slab[offset + 4 * HIDDEN + 3], 0x3f)
+        bits = moert.moe_workspace_view(self.comm, workspace=workspace.slab, offset=offset, shape=(2,), dtype='bf16')
+        self.assertEqual((bits.shape, bits.dtype), ((2,), np.uint16))
+        with self.assertRaises(moert.Error) as raised:
+            moert.moe_workspace_view(self.comm, workspace=workspace.slab, offset=len(workspace.slab), shape=(1,), dtype='i8')
+        self.assertEqual(raised.exception.name, 'MOERT_ERROR_INVALID_ARGUMENT')
+        workspace.free()
+
+    def test_kernels(self):
+        kernel = moert.Kernel('moe.route/sm_90a/f32,top_k=2')
+        self.assertTrue(kernel.name.startswith('moe.route/sm_90a/'))
+        with self.assertRaises(moert.Error) as raised:
+            self.route(np.zeros((2, 8), np.float32), kernel=kernel)
+        self.assertEqual(raised.exception.name, 'MOERT_ERROR_UNSUPPORTED')
+        with self.assertRaises(moert.Error) as raised:
+            moert.Kernel('moe.nothing/sm_90a/f32')
+        self.assertEqual(raised.exception.name, 'MOERT_ERROR_NO_KERNEL')
+
+
+class Ranks(unittest.TestCase):
+    def test_threads(self):
+        for size in (1, 2, 4):
+            self.assertEqual(run_threads(size, exchange), [True] * size)
+
+    def test_processes(self):
+        for size in (1, 2, 4):
+            self.assertEqual(run_processes(size, exchange), [True] * size)
+
+    def test_a_rank_that_does_not_come(self):
+        late, reported = run_threads(2, lambda comm: comm.barrier() if comm.rank == 0 else None, timeout_ms=200)
+        self.assertEqual((late.name, reported), ('MOERT_ERROR_PEER_TIMEOUT', None))
+
+    def test_check_and_report(self):
+        def work(comm):
+            comm.check()
+            if comm.rank == 1:
+                comm.report(6001)
+                return None
+            try:
+                comm.barrier(20000)
+            finally:
+                lines.extend(comm.dump())
+            return None
+
+        lines = []
+        failed, _ = run_threads(2, work)
+        self.assertEqual(failed.name, 'MOERT_ERROR_PEER_FAILED')
+        self.assertEqual(len(lines), 2)
+
+    def test_a_process_that_is_killed(self):
+        first, second = run_processes(2, die, ended=[1])
+        self.assertIsNone(second)
+        self.assertRegex(first, r'\AError: MOERT_ERROR_PEER_FAILED: the process of rank 1 has ended while rank 0 waited')
+
+    def test_allgather_that_fails(self):
+        def fail(_mine):
+            raise KeyError('no store')
+
+        with self.assertRaisesRegex(KeyError, 'no store'):
+            moert.Comm.process(0, 2, fail)
+        with self.assertRaisesRegex(ValueError, 'allgather: 1 parts of'):
+            moert.Comm.process(0, 2, lambda mine: [mine])
+
+    def test_devices(self):
+        with self.assertRaisesRegex(ValueError, "device is 'tpu', must be 'cpu' or 'cuda'"):
+            moert.Comm.threads(1, device='tpu')
+
+
+class Names(unittest.TestCase):
+    def test_all(self):
+        for name in moert.__all__:
+            self.assertTrue(getattr(moert, name).__doc__ or isinstance(getattr(moert, name), int), name)
+        self.assertIn('moe_dispatch', moert.__all__)
+
+
+if __name__ == '__main__':
+    unittest.main()
