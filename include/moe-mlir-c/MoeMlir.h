@@ -16,7 +16,7 @@ extern "C" {
 /* The version of the dialects, which their bytecode carries. Bytecode of an older version is read, of a newer one refused. */
 #define MOE_MLIR_DIALECT_VERSION 1
 
-/* "0.1.0, ABI 1, dialect 1, LLVM 22.1.8": the versions of this library, of the run side that it compiles for, of the dialects, and of the LLVM that
+/* "0.1.0, ABI 2, dialect 1, LLVM 22.1.8": the versions of this library, of the run side that it compiles for, of the dialects, and of the LLVM that
  * it was built with. Static storage. */
 MLIR_CAPI_EXPORTED const char *moeMlirVersionGet(void);
 

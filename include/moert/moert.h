@@ -207,7 +207,7 @@ typedef struct moert_context_options {
                          that the context makes. On the host backend NULL. */
   int64_t timeout_ms; /* how long to wait for a peer; 0: environment MOERT_TIMEOUT_MS, else 30000 */
   size_t arena_limit; /* bytes of intermediates that one call may use; 0: no limit */
-  void *(*allocate)(void *user, size_t bytes, size_t alignment); /* of memory on the device; both or neither; NULL: the C library's, or cudaMalloc */
+  void *(*allocate)(void *user, size_t bytes, size_t alignment); /* of memory on the device; both or neither; NULL: the C library's, or a CUDA pool */
   void (*deallocate)(void *user, void *memory, size_t bytes);
   void *allocator_user;
   void (*log)(void *user, const char *line); /* NULL: nothing is logged */

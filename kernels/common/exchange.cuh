@@ -2,21 +2,21 @@
 //
 // What lib/reference/workspace.h says of the host backend holds here word for word. An exchange is a row of kernels on one stream:
 //
-//   enter   one block: begins the epoch, and announces it to the living ranks
-//   ...     kernels that write to peers, with as many blocks as they like; they wait for nobody
-//   meet    one block: raises this rank's flags, and waits for those of the living ranks
-//   ...     kernels that read what has arrived
+//   enterExchange  one block: begins the epoch, and announces it to the living ranks
+//   ...            kernels that write to peers, with as many blocks as they like; they wait for nobody
+//   meetPeers      one block: raises this rank's flags, and waits for those of the living ranks
+//   ...            kernels that read what has arrived
 //
-// Only `meet` waits, in one block whose thread r looks at rank r, so that ranks on one device never keep each other from running.
+// Only `meetPeers` waits, in one block whose thread r looks at rank r, so that ranks on one device never keep each other from running.
 //
-// When a peer does not come, `meet` reports it and sets the word `failed` in the slab's STATE. All later kernels look at that word first: they send
-// and read nothing, and the last one of an op fills the outputs with ones. It stays set until the workspace is recovered, and so do replays of
-// captured calls fail at once.
+// When a peer does not come, `meetPeers` reports it and sets the word `failed` in the slab's STATE. All later kernels look at that word first: they
+// send and read nothing, and the last one of an op fills the outputs with ones. It stays set until the workspace is recovered, and so replays of
+// captured calls fail at once too.
 //
-// Why a peer that has seen a flag sees all that was written before it: the writes of the kernels before on this stream happen before `meet` begins.
-// There, a fence for the whole system and a store with release order follow, both of which are cumulative: they cover what other threads
-// wrote, if it happened before, on whichever device it lies. The peer reads the flag with acquire order in its own `meet`, and the data in kernels
-// after that. Those must not read through the read-only path what was written while they ran; between two kernels it is emptied.
+// Why a peer that has seen a flag sees all that was written before it: the writes of the kernels before on this stream happen before `meetPeers`
+// begins. There, a fence for the whole system and a store with release order follow, both of which are cumulative: they cover what other threads
+// wrote, if it happened before, on whichever device it lies. The peer reads the flag with acquire order in its own `meetPeers`, and the data in
+// kernels after that. Those must not read through the read-only path what was written while they ran; between two kernels it is emptied.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_EXCHANGE_CUH
@@ -104,7 +104,7 @@ template <typename Check> __device__ bool beginEpoch(const Exchange &exchange, u
 
 // `raised`: the region of the flags that say that this rank has begun, -1: the op has none.
 template <typename Check>
-__global__ void __launch_bounds__(MOERT_MAX_RANKS) enter(const __grid_constant__ Exchange exchange, uint32_t hash, int raised, Check check) {
+__global__ void __launch_bounds__(MOERT_MAX_RANKS) enterExchange(const __grid_constant__ Exchange exchange, uint32_t hash, int raised, Check check) {
   bool begun = false;
   if (threadIdx.x == 0) begun = beginEpoch(exchange, hash, check);
   if (!__syncthreads_or(begun)) return;
@@ -193,7 +193,7 @@ __device__ inline void blame(const Exchange &exchange, const Wait &wait, Look lo
 }
 
 // Raises this rank's flags of the region `raised` (-1: of none), and waits for all of the region `awaited`; `what` is a moert__awaited.
-static __global__ void __launch_bounds__(MOERT_MAX_RANKS) meet(const __grid_constant__ Exchange exchange, int raised, int awaited, int what) {
+static __global__ void __launch_bounds__(MOERT_MAX_RANKS) meetPeers(const __grid_constant__ Exchange exchange, int raised, int awaited, int what) {
   if (hasFailed(exchange)) return;
   int peer = static_cast<int>(threadIdx.x);
   bool waits = lives(exchange, peer);
@@ -319,11 +319,11 @@ inline uint64_t addressOf(const void *data) { return reinterpret_cast<uintptr_t>
 
 template <typename Check> moert_status launchEnter(moert_context *context, const Exchange &exchange, uint32_t hash, int raised, Check check) {
   moert_status status = moert__stop_point(context, "entry");
-  return status ? status : launch(context, enter<Check>, dim3(1), MOERT_MAX_RANKS, 0, exchange, hash, raised, check);
+  return status ? status : launch(context, enterExchange<Check>, dim3(1), MOERT_MAX_RANKS, 0, exchange, hash, raised, check);
 }
 
 inline moert_status launchMeet(const moert_context *context, const Exchange &exchange, int raised, int awaited, moert__awaited what) {
-  return launch(context, meet, dim3(1), MOERT_MAX_RANKS, 0, exchange, raised, awaited, static_cast<int>(what));
+  return launch(context, meetPeers, dim3(1), MOERT_MAX_RANKS, 0, exchange, raised, awaited, static_cast<int>(what));
 }
 
 // The data is sent, and the exchange ends.

@@ -90,7 +90,8 @@ __device__ void addPart(const Call &call, bool inF32, int64_t experts, int64_t h
 }
 
 // A block makes the part of a token, and sends it to all ranks.
-template <moert__format kFormat, int kHidden, int kFp32Acc> __global__ void __launch_bounds__(kSendThreads) send(const __grid_constant__ Call call) {
+template <moert__format kFormat, int kHidden, int kFp32Acc>
+__global__ void __launch_bounds__(kSendThreads) sendParts(const __grid_constant__ Call call) {
   using Is = Known<kFormat, kHidden, kFp32Acc>;
   const Exchange &exchange = call.exchange;
   if (hasFailed(exchange)) return;
@@ -196,7 +197,7 @@ template <moert__format kFormat> __device__ void normalize(const Call &call, int
 
 // A block finishes a token. It has as many threads as a token has pieces, up to kMostThreads.
 template <moert__format kFormat, int kHidden, int kFp32Acc>
-__global__ void __launch_bounds__(kMostThreads) finish(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kMostThreads, 1) finishTokens(const __grid_constant__ Call call) {
   using Is = Known<kFormat, kHidden, kFp32Acc>;
   if (hasFailed(call.exchange)) {
     for (int i = 0; i < kOutputs; ++i) poison(call.outputs[i]);

@@ -13,7 +13,7 @@ struct Kernels {
 };
 
 template <moert__format kFormat, int kHidden, int kFp32Acc> Kernels kernelsOf() {
-  return {send<kFormat, kHidden, kFp32Acc>, finish<kFormat, kHidden, kFp32Acc>};
+  return {sendParts<kFormat, kHidden, kFp32Acc>, finishTokens<kFormat, kHidden, kFp32Acc>};
 }
 
 Kernels genericOf(moert__format format) {

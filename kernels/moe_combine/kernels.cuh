@@ -180,7 +180,7 @@ __device__ inline void findRows(const Call &call, int64_t token, int topK, int64
 }
 
 // A block adds up the rows of a token, from all ranks that it was sent to. kTopK and kHidden are 0 if they are known at run time.
-template <moert__format kFormat, int kTopK, int kHidden> __global__ void __launch_bounds__(kThreads) sum(const __grid_constant__ Call call) {
+template <moert__format kFormat, int kTopK, int kHidden> __global__ void __launch_bounds__(kThreads) addRows(const __grid_constant__ Call call) {
   __shared__ const char *rows[kMaxTopK];
   if (hasFailed(call.exchange)) {
     poison(call.output);

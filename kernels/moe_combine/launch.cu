@@ -18,25 +18,25 @@ Kernel genericStage(moert__format format) {
   }
 }
 
-Kernel genericSum(moert__format format) {
+Kernel genericAdder(moert__format format) {
   switch (format) {
-  case MOERT__BF16: return sum<MOERT__BF16, 0, 0>;
-  case MOERT__F16: return sum<MOERT__F16, 0, 0>;
-  default: return sum<MOERT__F32, 0, 0>;
+  case MOERT__BF16: return addRows<MOERT__BF16, 0, 0>;
+  case MOERT__F16: return addRows<MOERT__F16, 0, 0>;
+  default: return addRows<MOERT__F32, 0, 0>;
   }
 }
 
 // Instances know hidden_size and top_k.
 template <bool kIsBuilt, moert__format kFormat, int kTopK, int kHidden> Kernel instanceOr(Kernel generic) {
-  if constexpr (kIsBuilt) return sum<kFormat, kTopK, kHidden>;
+  if constexpr (kIsBuilt) return addRows<kFormat, kTopK, kHidden>;
   return generic;
 }
 
-moert_status chooseSum(int32_t instance, const moert__combine_call &checked, Kernel *chosen) {
+moert_status chooseAdder(int32_t instance, const moert__combine_call &checked, Kernel *chosen) {
   const Dtype dtype = dtypeOf(checked.args->payload);
   const int64_t hidden = checked.params->hidden_size, topK = checked.params->top_k;
   Selection selection(instance);
-  const Kernel generic = *chosen = genericSum(checked.payload_format);
+  const Kernel generic = *chosen = genericAdder(checked.payload_format);
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kHidden, kTopK)                                                                                                \
   if (selection.takes(accepts(Dtype::type, dtype) && hidden == kHidden && topK == kTopK))                                                            \
@@ -80,12 +80,12 @@ moert_status launchStage(moert_context *context, const Call &call, const moert__
   return checked.params->payload_in_workspace ? MOERT_OK : launch(context, stageRankMajor, rows, kThreads, 0, call);
 }
 
-moert_status launchAll(moert_context *context, const Call &call, const moert__combine_call &checked, Kernel sum) {
+moert_status launchAll(moert_context *context, const Call &call, const moert__combine_call &checked, Kernel adder) {
   moert_status status = launchEnterChecked(context, call, checked);
   if (!status) status = moert__stop_point(context, "counts"); // those of the dispatch, which hold for its combine
   if (!status) status = launchStage(context, call, checked);
   if (!status) status = launchComplete(context, call.exchange, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS);
-  return status ? status : launch(context, sum, dim3(gridFor(call.tokens)), kThreads, 0, call);
+  return status ? status : launch(context, adder, dim3(gridFor(call.tokens)), kThreads, 0, call);
 }
 
 } // namespace
@@ -94,10 +94,10 @@ moert_status moert__cuda_moe_combine(const moert_moe_combine_params *params, con
                                      moert_context *context) {
   moert__combine_call checked;
   moert_status status = moert__combine_check(params, args, context, &checked);
-  Kernel sum = nullptr;
-  if (!status) status = chooseSum(instance, checked, &sum);
+  Kernel adder = nullptr;
+  if (!status) status = chooseAdder(instance, checked, &adder);
   if (status) return status;
-  status = launchAll(context, makeCall(checked, context), checked, sum);
+  status = launchAll(context, makeCall(checked, context), checked, adder);
   if (!status) moert__combine_keep(&checked);
   return noteLaunch(context, status);
 }

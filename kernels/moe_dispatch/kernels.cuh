@@ -76,7 +76,7 @@ __device__ inline long long sumOverBlock(long long value) {
 
 // Block r finds the rows for rank r, in the order of tokens, and sends their number. An entry of targets and indices belongs to the block of its
 // expert's rank; where there is none, to block 0.
-template <int kTopK> __global__ void __launch_bounds__(kWideThreads) route(const __grid_constant__ Call call) {
+template <int kTopK> __global__ void __launch_bounds__(kWideThreads) routeTokens(const __grid_constant__ Call call) {
   const Exchange &exchange = call.exchange;
   if (hasFailed(exchange)) return;
   const int topK = kTopK ? kTopK : call.topK, target = static_cast<int>(blockIdx.x);
@@ -144,7 +144,7 @@ __device__ inline void sendChoices(const Call &call, int64_t token, int topK, co
 }
 
 // A block sends a token: it reads each row once, and writes it to all ranks that get it.
-template <int kTopK> __global__ void __launch_bounds__(kRowThreads) send(const __grid_constant__ Call call) {
+template <int kTopK> __global__ void __launch_bounds__(kRowThreads) sendTokens(const __grid_constant__ Call call) {
   __shared__ Destinations to;
   if (hasFailed(call.exchange)) return;
   const int topK = kTopK ? kTopK : call.topK;
@@ -171,7 +171,7 @@ __device__ inline void poisonAll(const Call &call) {
   for (int i = 0; i < kOutputs; ++i) poison(call.outputs[i]);
 }
 
-static __global__ void __launch_bounds__(kRowThreads) receive(const __grid_constant__ Call call) {
+static __global__ void __launch_bounds__(kRowThreads) receiveRows(const __grid_constant__ Call call) {
   const Exchange &exchange = call.exchange;
   if (hasFailed(exchange)) {
     poisonAll(call);
@@ -194,13 +194,13 @@ static __global__ void __launch_bounds__(kRowThreads) receive(const __grid_const
 
 //===--- receiving, expert_grouped ----------------------------------------------------------------===//
 
-// RECV_TOPK_ROWS holds the ids that were sent: -1 or an expert. `place` writes the rows of those that are here as -2 - row, so that blocks that look
-// at the same entry find either something that is not their expert. `gather` leaves there what the combine needs: the row, or -1.
+// RECV_TOPK_ROWS holds the ids that were sent: -1 or an expert. `placeChoices` writes the rows of those that are here as -2 - row, so that blocks
+// that look at the same entry find either something that is not their expert. `gatherRows` leaves there what the combine needs: the row, or -1.
 __device__ inline int32_t markOf(int32_t row) { return -2 - row; }
 __device__ inline int32_t rowOf(int32_t entry) { return entry <= -2 ? -2 - entry : -1; }
 
 // Block e counts what arrived for the experts before e, which is where its rows begin.
-static __global__ void __launch_bounds__(kWideThreads) count(const __grid_constant__ Call call) {
+static __global__ void __launch_bounds__(kWideThreads) countChoices(const __grid_constant__ Call call) {
   const Exchange &exchange = call.exchange;
   if (hasFailed(exchange)) return;
   const int32_t *ids = regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_TOPK_ROWS);
@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(kWideThreads) count(const __grid_consta
 }
 
 // Block e gives the choices of its expert their rows, in the order of source, token and slot.
-static __global__ void __launch_bounds__(kWideThreads) place(const __grid_constant__ Call call) {
+static __global__ void __launch_bounds__(kWideThreads) placeChoices(const __grid_constant__ Call call) {
   const int kEach = 8; // choices of a thread, one behind the other
   const Exchange &exchange = call.exchange;
   if (hasFailed(exchange) || stateOf(exchange)->full) return;
@@ -255,7 +255,7 @@ static __global__ void __launch_bounds__(kWideThreads) place(const __grid_consta
 }
 
 // A block takes a row that was received to all its places in the layout.
-static __global__ void __launch_bounds__(kRowThreads) gather(const __grid_constant__ Call call) {
+static __global__ void __launch_bounds__(kRowThreads) gatherRows(const __grid_constant__ Call call) {
   __shared__ int32_t rows[MOERT_WORKSPACE_MAX_TOP_K];
   __shared__ char *bases[MOERT_WORKSPACE_MAX_TOP_K];
   __shared__ int count;

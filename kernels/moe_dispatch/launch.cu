@@ -15,13 +15,13 @@ struct Kernels {
 };
 
 template <bool kIsBuilt, int kTopK> Kernels instanceOr(const Kernels &generic) {
-  if constexpr (kIsBuilt) return {route<kTopK>, send<kTopK>};
+  if constexpr (kIsBuilt) return {routeTokens<kTopK>, sendTokens<kTopK>};
   return generic;
 }
 
 moert_status chooseKernels(int32_t instance, int64_t topK, Kernels *chosen) {
   Selection selection(instance);
-  const Kernels generic = *chosen = {route<0>, send<0>};
+  const Kernels generic = *chosen = {routeTokens<0>, sendTokens<0>};
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kTopK)                                                                                                         \
   if (selection.takes(topK == kTopK)) *chosen = instanceOr<MOE_IS_BUILT(set), kTopK>(generic);
@@ -39,9 +39,9 @@ Payload payloadOf(const moert__dispatch_call &checked, int64_t i) {
   payload.recv = dataOf<char>(&checked.args->recv[i]);
   payload.rowBytes = checked.row_bytes[i];
   payload.area = checked.areas[i];
-  uint64_t slab = static_cast<uint64_t>(payload.rowBytes); // areas are aligned to more
-  payload.sendWidth = widthOf(slab | addressOf(payload.from));
-  payload.receiveWidth = widthOf(slab | addressOf(payload.recv));
+  const uint64_t rows = static_cast<uint64_t>(payload.rowBytes); // of the areas, which begin at multiples of 128
+  payload.sendWidth = widthOf(rows | addressOf(payload.from));
+  payload.receiveWidth = widthOf(rows | addressOf(payload.recv));
   return payload;
 }
 
@@ -82,10 +82,10 @@ moert_status launchSending(moert_context *context, const Call &call, const Kerne
 
 moert_status launchReceiving(moert_context *context, const Call &call, int64_t localExperts) {
   dim3 rows(gridFor(call.exchange.watch.ranks * call.maxTokens));
-  if (!call.grouped) return launch(context, receive, rows, kRowThreads, 0, call);
-  moert_status status = launch(context, count, dim3(static_cast<unsigned>(localExperts)), kWideThreads, 0, call);
-  if (!status) status = launch(context, place, dim3(static_cast<unsigned>(localExperts)), kWideThreads, 0, call);
-  return status ? status : launch(context, gather, rows, kRowThreads, 0, call);
+  if (!call.grouped) return launch(context, receiveRows, rows, kRowThreads, 0, call);
+  moert_status status = launch(context, countChoices, dim3(static_cast<unsigned>(localExperts)), kWideThreads, 0, call);
+  if (!status) status = launch(context, placeChoices, dim3(static_cast<unsigned>(localExperts)), kWideThreads, 0, call);
+  return status ? status : launch(context, gatherRows, rows, kRowThreads, 0, call);
 }
 
 } // namespace

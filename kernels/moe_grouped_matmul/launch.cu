@@ -18,48 +18,33 @@ struct Product {
   size_t shared; // of dynamic shared memory
 };
 
-struct Instance {
-  Dtype dtype;
-  Activation activation;
-  Product product; // its kernel is NULL if the library is built without
-};
-
-template <Dtype kDtype, Activation kActivation> constexpr Product productOf() {
-  if constexpr (kDtype == Dtype::bf16) return {sm90_moe_grouped_matmul_mma<MOERT__BF16, kActivation>, kMmaRowTile, kMmaShared};
-  if constexpr (kDtype == Dtype::f16) return {sm90_moe_grouped_matmul_mma<MOERT__F16, kActivation>, kMmaRowTile, kMmaShared};
-  if constexpr (kDtype == Dtype::f32) return {sm90_moe_grouped_matmul_f32<kActivation>, kFmaRowTile, kFmaShared};
+template <moert__format kFormat, Activation kActivation> Product productOf() {
+  if constexpr (kFormat == MOERT__F32)
+    return {sm90_moe_grouped_matmul_f32<kActivation>, kFmaRowTile, kFmaShared};
+  else
+    return {sm90_moe_grouped_matmul_mma<kFormat, kActivation>, kMmaRowTile, kMmaShared};
 }
-
-template <bool kIsBuilt, Dtype kDtype, Activation kActivation> constexpr Instance makeInstance() {
-  if constexpr (kIsBuilt) return {kDtype, kActivation, productOf<kDtype, kActivation>()};
-  return {kDtype, kActivation, {nullptr, 0, 0}};
-}
-
-const Instance instances[] = {
-#define MOE_COLUMNS(...)
-#define MOE_SPECIALIZATION(set, dtype, activation) makeInstance<MOE_IS_BUILT(set), Dtype::dtype, Activation::activation>(),
-#include "kernels/moe_grouped_matmul/specializations.def"
-};
-constexpr int kInstances = sizeof instances / sizeof *instances;
 
 Product genericProduct(Dtype dtype) {
-  if (dtype == Dtype::bf16) return productOf<Dtype::bf16, Activation::atRunTime>();
-  if (dtype == Dtype::f16) return productOf<Dtype::f16, Activation::atRunTime>();
-  return productOf<Dtype::f32, Activation::atRunTime>();
-}
-
-bool serves(const Instance &instance, Dtype dtype, bool swiglu) {
-  return accepts(instance.dtype, dtype) && instance.activation == (swiglu ? Activation::swiglu : Activation::none);
-}
-
-moert_status chooseProduct(int32_t number, Dtype dtype, bool swiglu, Product *product) {
-  if (number >= 0 && (number >= kInstances || !serves(instances[number], dtype, swiglu))) return failInstance(number);
-  *product = genericProduct(dtype);
-  for (int i = 0; i < kInstances; ++i) {
-    bool named = number == i || (number == MOERT__CHOOSE && serves(instances[i], dtype, swiglu));
-    if (named && instances[i].product.kernel) *product = instances[i].product;
+  switch (dtype) {
+  case Dtype::bf16: return productOf<MOERT__BF16, Activation::atRunTime>();
+  case Dtype::f16: return productOf<MOERT__F16, Activation::atRunTime>();
+  default: return productOf<MOERT__F32, Activation::atRunTime>();
   }
-  return MOERT_OK;
+}
+
+moert_status chooseProduct(int32_t instance, Dtype dtype, bool swiglu, Product *product) {
+  const Activation activation = swiglu ? Activation::swiglu : Activation::none;
+  Selection selection(instance);
+  *product = genericProduct(dtype);
+#define MOE_COLUMNS(...)
+#define MOE_SPECIALIZATION(set, type, kActivation)                                                                                                   \
+  if (selection.takes(accepts(Dtype::type, dtype) && activation == Activation::kActivation))                                                         \
+    if constexpr (MOE_IS_BUILT(set)) *product = productOf<formatOf(Dtype::type), Activation::kActivation>();
+#include "kernels/moe_grouped_matmul/specializations.def"
+#undef MOE_COLUMNS
+#undef MOE_SPECIALIZATION
+  return selection.mistaken() ? failInstance(instance) : MOERT_OK;
 }
 
 //===--- the call ---------------------------------------------------------------------------------===//

@@ -17,7 +17,7 @@ struct Call {
 //===--- kernel -----------------------------------------------------------------------------------===//
 
 // Row blockIdx.y is what came from that rank. The instances know the id, so that it is part of the code.
-template <bool kIsKnown, int32_t kInvalid> __global__ void __launch_bounds__(kThreads) sanitize(const __grid_constant__ Call call) {
+template <bool kIsKnown, int32_t kInvalid> __global__ void __launch_bounds__(kThreads) markRows(const __grid_constant__ Call call) {
   if (hasFailed(call.exchange)) return;
   int source = static_cast<int>(blockIdx.y);
   int32_t *ids = call.ids + source * call.rows * call.columns;
@@ -31,13 +31,13 @@ template <bool kIsKnown, int32_t kInvalid> __global__ void __launch_bounds__(kTh
 using Kernel = void (*)(Call);
 
 template <bool kIsBuilt, int32_t kInvalid> Kernel instanceOr(Kernel generic) {
-  if constexpr (kIsBuilt) return sanitize<true, kInvalid>;
+  if constexpr (kIsBuilt) return markRows<true, kInvalid>;
   return generic;
 }
 
 moert_status chooseKernel(int32_t instance, int64_t invalid, Kernel *chosen) {
   Selection selection(instance);
-  const Kernel generic = *chosen = sanitize<false, 0>;
+  const Kernel generic = *chosen = markRows<false, 0>;
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kInvalid)                                                                                                      \
   if (selection.takes(invalid == kInvalid)) *chosen = instanceOr<MOE_IS_BUILT(set), kInvalid>(generic);

@@ -39,6 +39,7 @@ cudaError_t moert__cuda_load_kernel(cudaKernel_t kernel);
 moert_status moert__cuda_allocate(int32_t device, size_t bytes, void **memory);
 void moert__cuda_release(int32_t device, void *memory, size_t bytes);
 moert_status moert__cuda_allocate_shared(int32_t device, size_t bytes, void **memory, moert__memory_handle *handle);
+void moert__cuda_release_shared(int32_t device, void *memory, size_t bytes);
 moert_status moert__cuda_import_shared(int32_t device, const moert__memory_handle *handle, size_t bytes, void **memory);
 void moert__cuda_forget_shared(int32_t device, void *memory, size_t bytes);
 moert_status moert__cuda_map_host(void *memory, size_t bytes);

@@ -13,22 +13,62 @@ static moert_status fail_of_size(cudaError_t error, const char *call, size_t byt
   return moert__cuda_fail(error, what);
 }
 
-//===--- memory of one process ----------------------------------------------------------------------===//
+//===--- memory of one rank -------------------------------------------------------------------------===//
+
+// cudaMalloc and cudaFree may wait for all work of the device. Ranks that share a device would wait for each other's kernels so, which may be waiting
+// for them. Memory of a pool comes and goes without; its stream has no other work.
+typedef struct Pool {
+  cudaMemPool_t pool;
+  cudaStream_t stream;
+  size_t blocks; // in use
+} Pool;
+
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static Pool pools[MOERT__CUDA_MAX_DEVICES];
+
+static cudaError_t make_pool(int32_t device, Pool *made) {
+  struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice, .id = device}};
+  uint64_t everything = UINT64_MAX;
+  cudaError_t error = made->stream ? cudaSuccess : cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
+  if (error == cudaSuccess) error = cudaMemPoolCreate(&made->pool, &properties);
+  return error == cudaSuccess ? cudaMemPoolSetAttribute(made->pool, cudaMemPoolAttrReleaseThreshold, &everything) : error;
+}
+
+static cudaError_t allocate_locked(int32_t device, size_t bytes, void **memory) {
+  Pool *from = &pools[device];
+  cudaError_t error = from->pool ? cudaSuccess : make_pool(device, from);
+  if (error == cudaSuccess) error = cudaMallocFromPoolAsync(memory, bytes > 0 ? bytes : 1, from->pool, from->stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(from->stream);
+  if (error == cudaSuccess) ++from->blocks;
+  return error;
+}
 
 moert_status moert__cuda_allocate(int32_t device, size_t bytes, void **memory) {
   int32_t entered = moert__cuda_enter(device);
   void *made = NULL;
-  cudaError_t error = cudaMalloc(&made, bytes > 0 ? bytes : 1);
+  pthread_mutex_lock(&pools_lock);
+  cudaError_t error = allocate_locked(device, bytes, &made);
+  pthread_mutex_unlock(&pools_lock);
   moert__cuda_leave(entered);
-  if (error != cudaSuccess) return fail_of_size(error, "cudaMalloc", bytes, device);
+  if (error != cudaSuccess) return fail_of_size(error, "cudaMallocFromPoolAsync", bytes, device);
   *memory = made;
   return MOERT_OK;
 }
 
+// What nobody uses goes back to the device with the last block.
+static void release_locked(int32_t device, void *memory) {
+  Pool *to = &pools[device];
+  if (cudaFreeAsync(memory, to->stream) != cudaSuccess || cudaStreamSynchronize(to->stream) != cudaSuccess) cudaGetLastError();
+  if (--to->blocks == 0 && cudaMemPoolTrimTo(to->pool, 0) != cudaSuccess) cudaGetLastError();
+}
+
 void moert__cuda_release(int32_t device, void *memory, size_t bytes) {
   (void)bytes;
+  if (!memory) return;
   int32_t entered = moert__cuda_enter(device);
-  if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
+  pthread_mutex_lock(&pools_lock);
+  release_locked(device, memory);
+  pthread_mutex_unlock(&pools_lock);
   moert__cuda_leave(entered);
 }
 
@@ -67,22 +107,27 @@ static moert_status prepare_shared(int32_t device, size_t bytes, void *memory, m
   return MOERT_OK;
 }
 
+// Memory of a pool cannot be given to another process in this way.
 moert_status moert__cuda_allocate_shared(int32_t device, size_t bytes, void **memory, moert__memory_handle *handle) {
   // CUDA shares whole blocks of 2 MiB with another process; what else lies in such a block is not for it.
   enum { BLOCK = 2 << 20 };
   if (bytes > SIZE_MAX - BLOCK) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "%zu bytes are more than any device has", bytes);
-  size_t whole = handle ? (bytes / BLOCK + 1) * BLOCK : bytes;
-  void *made = NULL;
-  moert_status status = moert__cuda_allocate(device, whole, &made);
-  if (status != MOERT_OK) return status;
+  size_t whole = handle ? (bytes / BLOCK + 1) * BLOCK : bytes > 0 ? bytes : 1;
   int32_t entered = moert__cuda_enter(device);
-  status = prepare_shared(device, bytes, made, handle);
+  void *made = NULL;
+  cudaError_t error = cudaMalloc(&made, whole);
+  moert_status status = error == cudaSuccess ? prepare_shared(device, bytes, made, handle) : fail_of_size(error, "cudaMalloc", whole, device);
+  if (status != MOERT_OK && cudaFree(made) != cudaSuccess) cudaGetLastError();
   moert__cuda_leave(entered);
-  if (status != MOERT_OK)
-    moert__cuda_release(device, made, whole);
-  else
-    *memory = made;
+  if (status == MOERT_OK) *memory = made;
   return status;
+}
+
+void moert__cuda_release_shared(int32_t device, void *memory, size_t bytes) {
+  (void)bytes;
+  int32_t entered = moert__cuda_enter(device);
+  if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
+  moert__cuda_leave(entered);
 }
 
 moert_status moert__cuda_import_shared(int32_t device, const moert__memory_handle *handle, size_t bytes, void **memory) {

@@ -1,6 +1,7 @@
 //===- stream.c - streams, copies, captures -------------------------------------------------------------===//
 
 #include "cuda.h"
+#include <pthread.h>
 
 static moert_status finish(int32_t entered, cudaError_t error, const char *call) {
   moert__cuda_leave(entered);
@@ -9,18 +10,65 @@ static moert_status finish(int32_t entered, cudaError_t error, const char *call)
 
 //===--- streams ----------------------------------------------------------------------------------===//
 
+// A device takes work from up to 32 queues, to which CUDA deals streams in turn as they are made. Behind a kernel that waits, all of its queue waits,
+// so ranks of one device need streams of different queues: those that are made one after the other, and stay.
+enum { STREAMS = 32 };
+typedef struct Streams {
+  bool is_made, is_taken[STREAMS];
+  cudaStream_t streams[STREAMS];
+} Streams;
+
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static Streams of_device[MOERT__CUDA_MAX_DEVICES];
+
 // Not ordered with the legacy stream: what a rank waits for must not stop the program's other work, nor be stopped by it.
+static cudaError_t make_streams(Streams *made) {
+  for (int i = 0; i < STREAMS; ++i) {
+    cudaError_t error = made->streams[i] ? cudaSuccess : cudaStreamCreateWithFlags(&made->streams[i], cudaStreamNonBlocking);
+    if (error != cudaSuccess) return error;
+  }
+  made->is_made = true;
+  return cudaSuccess;
+}
+
+static cudaError_t take_stream(Streams *from, cudaStream_t *stream) {
+  cudaError_t error = from->is_made ? cudaSuccess : make_streams(from);
+  if (error != cudaSuccess) return error;
+  for (int i = 0; i < STREAMS; ++i) {
+    if (from->is_taken[i]) continue;
+    from->is_taken[i] = true;
+    *stream = from->streams[i];
+    return cudaSuccess;
+  }
+  return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+}
+
 moert_status moert__cuda_create_stream(int32_t device, void **stream) {
   int32_t entered = moert__cuda_enter(device);
   cudaStream_t made = NULL;
-  cudaError_t error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+  pthread_mutex_lock(&streams_lock);
+  cudaError_t error = take_stream(&of_device[device], &made);
+  pthread_mutex_unlock(&streams_lock);
   if (error == cudaSuccess) *stream = made;
   return finish(entered, error, "cudaStreamCreateWithFlags");
 }
 
+// Whether it was one of those that stay.
+static bool give_back(Streams *to, cudaStream_t stream) {
+  for (int i = 0; i < STREAMS; ++i) {
+    if (to->streams[i] != stream) continue;
+    to->is_taken[i] = false;
+    return true;
+  }
+  return false;
+}
+
 void moert__cuda_destroy_stream(int32_t device, void *stream) {
   int32_t entered = moert__cuda_enter(device);
-  if (cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
+  pthread_mutex_lock(&streams_lock);
+  bool stays = give_back(&of_device[device], stream);
+  pthread_mutex_unlock(&streams_lock);
+  if (!stays && cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
   moert__cuda_leave(entered);
 }
 

@@ -153,7 +153,6 @@ moert_status moert__dispatch_check(const moert_moe_dispatch_params *params, cons
   call->grouped = params->layout == MOERT_MOE_DISPATCH_LAYOUT_EXPERT_GROUPED;
   call->tokens = args->topk_ids->shape[0];
   call->max_tokens = args->runtime_max_tokens_per_rank;
-
   if (!call->args->combine_payload_offset) return moert__fail(MOERT_ERROR_NULL_POINTER, "result 'combine_payload_offset' is NULL");
   moert__workspace *workspace = &call->workspace;
   int64_t experts = call->params->n_experts;

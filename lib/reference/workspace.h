@@ -94,7 +94,7 @@ int64_t moert__row_size(const moert_tensor *tensor, int32_t leading);
 bool moert__same_row(const moert_tensor *a, int32_t a_leading, const moert_tensor *b, int32_t b_leading);
 
 // Experts stand on ranks in contiguous blocks; the first `experts % ranks` ranks own one more.
-MOERT__SHARED int64_t moert__first_expert(int64_t experts, int64_t ranks, int64_t rank);
+int64_t moert__first_expert(int64_t experts, int64_t ranks, int64_t rank);
 int32_t moert__expert_rank(int64_t experts, int64_t ranks, int64_t expert); // -1: no such expert
 
 #ifdef __cplusplus

@@ -18,8 +18,7 @@
   X(STANDING, MOERT_ERROR_PEER_FAILED, "the workspace stands in error since an earlier call: moert_comm_recover or moe.initialize clears it")        \
   X(DISPATCH_CAPACITY, MOERT_ERROR_CAPACITY,                                                                                                         \
     "%" PRId64 " rows arrived for the experts of rank %" PRId64 ", operand 'recv[0]' has room for %" PRId64)                                         \
-  X(COMBINE_ROWS, MOERT_ERROR_INVALID_SHAPE,                                                                                                         \
-    "operand 'payload' has %" PRId64 " rows, must have at least %" PRId64 ", which the dispatch received")                                           \
+  X(COMBINE_ROWS, MOERT_ERROR_INVALID_SHAPE, "operand 'payload' has %" PRId64 " rows, must have at least %" PRId64 ", which the dispatch received")  \
   X(ALLREDUCE_EXPERTS, MOERT_ERROR_DATA,                                                                                                             \
     "operand 'moe_reduction_device_num_experts' holds %" PRId64 ", must be in [0, %" PRId64                                                          \
     "], dimension 0 of 'moe_reduction_active_experts_token_input'")                                                                                  \

@@ -38,22 +38,37 @@ static void typesAndAttributes(void **state) {
   assert_true(mlirAttributeEqual(host, mlirAttributeParseGet(context, STR("#moe.host"))));
 }
 
-static void compilesGraph(void **state) {
+// The graph in the LLVM dialect; the text is the caller's.
+static Text *compileFor(const char *target, void **state) {
   MlirContext context = contextOf(state);
   MlirModule module = parse(context, '8');
   assert_false(mlirModuleIsNull(module));
   MlirPassManager manager = mlirPassManagerCreate(context);
   Text *text = calloc(1, sizeof *text);
+  assert_non_null(text);
   assert_true(mlirLogicalResultIsSuccess(
-      mlirParsePassPipeline(mlirPassManagerGetAsOpPassManager(manager), STR(moeMlirPipelineGet(STR("host"))), append, text)));
+      mlirParsePassPipeline(mlirPassManagerGetAsOpPassManager(manager), STR(moeMlirPipelineGet(STR(target))), append, text)));
   assert_true(mlirLogicalResultIsSuccess(mlirPassManagerRunOnOp(manager, mlirModuleGetOperation(module))));
   mlirOperationPrint(mlirModuleGetOperation(module), append, text);
+  mlirPassManagerDestroy(manager);
+  mlirModuleDestroy(module);
   assert_non_null(strstr(text->data, "llvm.call @moert_moe_route"));
   assert_non_null(strstr(text->data, "@moert_graph_info"));
   assert_null(strstr(text->data, "moe.route \""));
+  return text;
+}
+
+static void compilesGraph(void **state) {
+  Text *text = compileFor("host", state);
+  assert_null(strstr(text->data, "moert_comm_device"));
   free(text);
-  mlirPassManagerDestroy(manager);
-  mlirModuleDestroy(module);
+}
+
+static void compilesGraphForDevice(void **state) {
+  Text *text = compileFor("sm_90a", state);
+  assert_non_null(strstr(text->data, "moe.route/sm_90a/"));
+  assert_non_null(strstr(text->data, "llvm.call @moert_comm_device"));
+  free(text);
 }
 
 static void reportsInvalidGraph(void **state) {
@@ -74,6 +89,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(typesAndAttributes, setUp, tearDown),
       cmocka_unit_test_setup_teardown(compilesGraph, setUp, tearDown),
+      cmocka_unit_test_setup_teardown(compilesGraphForDevice, setUp, tearDown),
       cmocka_unit_test_setup_teardown(reportsInvalidGraph, setUp, tearDown),
       cmocka_unit_test(knowsTargets),
   };

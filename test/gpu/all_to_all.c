@@ -100,6 +100,30 @@ static void fill_up(gpu_rank *rank, int64_t missing) {
 static void full(gpu_rank *rank) { fill_up(rank, 0); }
 static void overfull(gpu_rank *rank) { fill_up(rank, 1); }
 
+// On a GPU the host does not know how many rows arrived: a payload that has too few fails the combine for all ranks, until they recover.
+static void leave_out_a_row(gpu_rank *rank) {
+  const exchange_case *what = rank->user;
+  exchange_layer l;
+  char text[256];
+  int rows = (int)(rank->size * what->max_tokens * what->top_k);
+  exchange_open(&l, rank, what, 0);
+  exchange_fill(&l);
+  CHECK_OK(exchange_wait(&l, exchange_dispatch(&l)));
+  if (rank->rank == 0) l.combined.shape[0] = rows - 1;
+  moert_status status = exchange_wait(&l, exchange_combine(&l));
+  snprintf(text, sizeof text, "moe.combine: operand 'payload' has %d rows, must have at least %d, which the dispatch received", rows - 1, rows);
+  if (rank->rank == 0)
+    CHECK_FAILS(status, MOERT_ERROR_INVALID_SHAPE, text);
+  else
+    CHECK(status == MOERT_ERROR_PEER_FAILED);
+  CHECK(gpu_is_filled(l.out.memory, 0xff));
+  CHECK_OK(moert_comm_recover(rank->comm, (UINT64_C(1) << rank->size) - 1, 0));
+  l.combined.shape[0] = rows;
+  CHECK_OK(exchange_wait(&l, exchange_dispatch(&l)));
+  CHECK_OK(exchange_wait(&l, exchange_combine(&l)));
+  CHECK(!gpu_is_filled(l.out.memory, 0xff));
+}
+
 //===--- replays ----------------------------------------------------------------------------------===//
 
 static moert_status step(exchange_layer *l) {
@@ -135,6 +159,7 @@ static void replay(gpu_rank *rank) {
   exchange_fill(&l);
   CHECK_OK(exchange_wait(&l, step(&l)));
   if (rank->cuda) executable = capture(&l);
+  exchange_settle(rank);
   for (int64_t i = 0; i < what->rounds; ++i) {
     exchange_fill(&l);
     if (!rank->cuda) CHECK_OK(step(&l));
@@ -156,6 +181,7 @@ static void play_two(gpu_rank *rank) {
   moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
   for (int i = 0; i < 2; ++i) exchange_open(&l[i], rank, what, 0);
   if (!CHECK_OK(moert_context_create(rank->comm, &options, &l[1].context))) return;
+  exchange_settle(rank);
   for (int64_t round = 0; round < what->rounds; ++round) {
     for (int i = 0; i < 2; ++i) exchange_fill(&l[i]);
     CHECK_OK(moert_context_synchronize(rank->context)); // which the inputs were written on
@@ -239,6 +265,7 @@ static void run_on(int32_t size, int32_t gpus) {
   gpu_case("sanitize, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, sanitize, &ids);
   gpu_case("full, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, full, &room);
   gpu_case("overfull, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, overfull, &room);
+  gpu_case("a row too few, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, leave_out_a_row, &room);
   if (gpu_extent() == GPU_SMALL) flat.rounds = grouped.rounds = 3;
   gpu_case("replays, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &flat);
   gpu_case("replays grouped, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &grouped);

@@ -43,9 +43,64 @@ static void set_options(exchange_layer *l, const char *op, const char *phase) {
   l->context = l->rank->context;
 }
 
+// A rank that is left out keeps what it has until the others are through: to free memory would wait for their kernels.
+static void stay(const gpu_rank *rank) {
+  struct timespec time = {2 * DEADLINE_MS / 1000, 2 * DEADLINE_MS % 1000 * 1000000};
+  if (rank->cuda) nanosleep(&time, NULL);
+}
+
 static moert_status round_of(exchange_layer *l) {
   moert_status status = exchange_wait(l, exchange_dispatch(l));
   return status ? status : exchange_wait(l, exchange_combine(l));
+}
+
+//===--- reductions -------------------------------------------------------------------------------===//
+
+typedef struct Reduction {
+  gpu_buffer *workspace, *metainfo, *residual, *gamma, *inputs, *scales, *shared, *sum, *norm;
+  moert_moe_allreduce_fusion_params params;
+  moert_moe_allreduce_fusion_args args;
+} Reduction;
+
+enum { TOKENS = 8, HIDDEN = 64, EXPERTS = 3 };
+
+static void open_reduction(Reduction *l, gpu_rank *rank) {
+  moert_workspace_info info = {TOKENS, 2 * HIDDEN, 1, 0, rank->size};
+  moert_moe_initialize_params sizes = MOERT_MOE_INITIALIZE_PARAMS_INIT;
+  moert_moe_initialize_args args = MOERT_MOE_INITIALIZE_ARGS_INIT;
+  *l = (Reduction){.workspace = gpu_new_symmetric(rank, "i8", 1, moert_workspace_lay_out(&info).bytes),
+                   .metainfo = gpu_new_host(rank, "i64", 1, MOERT_METAINFO_FIELDS),
+                   .residual = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
+                   .gamma = gpu_new(rank, "bf16", 1, HIDDEN),
+                   .inputs = gpu_new(rank, "bf16", 3, EXPERTS, TOKENS, HIDDEN),
+                   .scales = gpu_new(rank, "f32", 2, EXPERTS, TOKENS),
+                   .shared = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
+                   .sum = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
+                   .norm = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
+                   .params = MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT,
+                   .args = MOERT_MOE_ALLREDUCE_FUSION_ARGS_INIT};
+  sizes.max_num_tokens = TOKENS;
+  sizes.dispatch_bytes_per_token = 2 * HIDDEN;
+  sizes.combine_bytes_per_token = 1;
+  l->params.hidden_size = HIDDEN;
+  l->params.rms_eps = 1e-6;
+  args.workspace = l->args.workspace = &l->workspace->tensor;
+  args.metainfo = l->args.metainfo = &l->metainfo->tensor;
+  l->args.residual_in = &l->residual->tensor;
+  l->args.rms_gamma = &l->gamma->tensor;
+  l->args.moe_reduction_active_experts_token_input = &l->inputs->tensor;
+  l->args.moe_reduction_scale_input = &l->scales->tensor;
+  l->args.moe_reduction_token_input = &l->shared->tensor;
+  l->args.moe_allreduce_out = &l->sum->tensor;
+  l->args.norm_out = &l->norm->tensor;
+  gpu_buffer *numbers[] = {l->residual, l->gamma, l->inputs, l->scales, l->shared};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) gpu_random(numbers[i], 2);
+  CHECK_OK(moert_moe_initialize(&sizes, &args, NULL, rank->context));
+}
+
+static moert_status reduce(Reduction *l, gpu_rank *rank) {
+  moert_status status = moert_moe_allreduce_fusion(&l->params, &l->args, NULL, rank->context);
+  return status ? status : moert_context_synchronize(rank->context);
 }
 
 //===--- a rank that stops ------------------------------------------------------------------------===//
@@ -77,6 +132,7 @@ static void check_failure(exchange_layer *l, const Scene *scene, moert_status st
 
 static void play_again(exchange_layer *l) {
   set_options(l, NULL, NULL);
+  exchange_settle(l->rank);
   exchange_check_round(l, l->what.max_tokens, l->what.max_tokens);
   exchange_check_round(l, l->what.max_tokens / 2, l->what.max_tokens);
 }
@@ -89,6 +145,7 @@ static void stop(gpu_rank *rank) {
   exchange_fill(&l);
   CHECK_OK(round_of(&l));
   set_options(&l, rank->rank == scene->odd ? scene->op : NULL, rank->rank == scene->odd ? scene->phase : NULL);
+  exchange_settle(rank);
   int64_t start = now_ms();
   moert_status status = round_of(&l);
   if (rank->rank == scene->odd) {
@@ -99,8 +156,10 @@ static void stop(gpu_rank *rank) {
     check_failure(&l, scene, status, now_ms() - start);
   }
   uint64_t mask = survivors(rank, scene);
-  if (!(mask >> rank->rank & 1)) return;
-  if (CHECK_OK(moert_comm_recover(rank->comm, mask, 0))) play_again(&l);
+  if (!(mask >> rank->rank & 1))
+    stay(rank);
+  else if (CHECK_OK(moert_comm_recover(rank->comm, mask, 0)))
+    play_again(&l);
 }
 
 typedef struct Phase {
@@ -142,6 +201,7 @@ static void replay(gpu_rank *rank) {
   CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
   if (!CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0))) return;
   uint64_t mask = survivors(rank, scene);
+  exchange_settle(rank);
   if (rank->rank != scene->odd) {
     CHECK_CUDA(cudaGraphLaunch(executable, stream));
     CHECK_CUDA(cudaGraphLaunch(executable, stream));
@@ -157,6 +217,7 @@ static void replay(gpu_rank *rank) {
     CHECK(!gpu_is_filled(l.out.memory, 0xff) && !gpu_is_filled(l.out.memory, GPU_POISON));
     CHECK_OK(exchange_wait(&l, enqueue_round(&l)));
   }
+  if (!(mask >> rank->rank & 1)) stay(rank);
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);
 }
@@ -178,23 +239,12 @@ static moert_status call_otherwise(exchange_layer *l, Otherwise otherwise) {
   return exchange_wait(l, exchange_dispatch(l));
 }
 
-static moert_status call_reduction(exchange_layer *l) {
-  gpu_buffer *rows = gpu_new(l->rank, "bf16", 2, 4, 8), *gamma = gpu_new(l->rank, "bf16", 1, 8), *inputs = gpu_new(l->rank, "bf16", 3, 1, 4, 8),
-             *scales = gpu_new(l->rank, "f32", 2, 1, 4), *added = gpu_new(l->rank, "bf16", 2, 4, 8), *out = gpu_new(l->rank, "bf16", 2, 4, 8);
-  moert_moe_allreduce_fusion_params params = MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT;
-  moert_moe_allreduce_fusion_args args = MOERT_MOE_ALLREDUCE_FUSION_ARGS_INIT;
-  params.hidden_size = 8;
-  params.rms_eps = 1;
-  args.residual_in = &rows->tensor;
-  args.rms_gamma = &gamma->tensor;
-  args.moe_reduction_active_experts_token_input = &inputs->tensor;
-  args.moe_reduction_scale_input = &scales->tensor;
-  args.moe_reduction_token_input = &added->tensor;
-  args.workspace = &l->workspace->tensor;
-  args.metainfo = &l->metainfo->tensor;
-  args.norm_out = &out->tensor;
-  moert_status status = exchange_wait(l, moert_moe_allreduce_fusion(&params, &args, NULL, l->context));
-  CHECK(gpu_is_filled(out, 0xff));
+// On the workspace of the layer.
+static moert_status call_reduction(exchange_layer *l, Reduction *reduction) {
+  reduction->args.workspace = &l->workspace->tensor;
+  reduction->args.metainfo = &l->metainfo->tensor;
+  moert_status status = reduce(reduction, l->rank);
+  CHECK(gpu_is_filled(reduction->norm, 0xff));
   return status;
 }
 
@@ -211,12 +261,16 @@ static void check_difference(const gpu_rank *rank, bool is_odd, int odd, const c
 // Everybody learns of it: those that do as they should, and the one that does not.
 static void differ(gpu_rank *rank) {
   const Scene *scene = rank->user;
+  Reduction reduction;
+  open_reduction(&reduction, rank);
   for (int otherwise = 0; otherwise < OTHERWISE; ++otherwise) {
     exchange_layer l;
     bool is_odd = rank->rank == scene->odd, reduces = is_odd && otherwise == ANOTHER_OP;
     exchange_open(&l, rank, &scene->what, 0);
     exchange_fill(&l);
-    moert_status status = reduces ? call_reduction(&l) : is_odd ? call_otherwise(&l, (Otherwise)otherwise) : exchange_wait(&l, exchange_dispatch(&l));
+    moert_status status = reduces  ? call_reduction(&l, &reduction)
+                          : is_odd ? call_otherwise(&l, (Otherwise)otherwise)
+                                   : exchange_wait(&l, exchange_dispatch(&l));
     CHECK_FAILS(status, MOERT_ERROR_PEER_MISMATCH, NULL);
     check_difference(rank, is_odd, scene->odd, reduces ? "moe.allreduce_fusion" : "moe.dispatch", reduces ? "its arrival" : "its counts");
     if (!is_odd) check_poison(&l, &(Scene){.op = "moe.dispatch"});
@@ -242,54 +296,7 @@ static void report(gpu_rank *rank) {
   if (CHECK_OK(moert_comm_recover(rank->comm, all_of(rank), 0))) play_again(&l);
 }
 
-//===--- reductions -------------------------------------------------------------------------------===//
-
-typedef struct Reduction {
-  gpu_buffer *workspace, *metainfo, *residual, *gamma, *inputs, *scales, *shared, *sum, *norm;
-  moert_moe_allreduce_fusion_params params;
-  moert_moe_allreduce_fusion_args args;
-} Reduction;
-
-enum { TOKENS = 12, HIDDEN = 512, EXPERTS = 3 };
-
-static void open_reduction(Reduction *l, gpu_rank *rank) {
-  moert_workspace_info info = {TOKENS, 2 * HIDDEN, 1, 0, rank->size};
-  moert_moe_initialize_params sizes = MOERT_MOE_INITIALIZE_PARAMS_INIT;
-  moert_moe_initialize_args args = MOERT_MOE_INITIALIZE_ARGS_INIT;
-  *l = (Reduction){.workspace = gpu_new_symmetric(rank, "i8", 1, moert_workspace_lay_out(&info).bytes),
-                   .metainfo = gpu_new_host(rank, "i64", 1, MOERT_METAINFO_FIELDS),
-                   .residual = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
-                   .gamma = gpu_new(rank, "bf16", 1, HIDDEN),
-                   .inputs = gpu_new(rank, "bf16", 3, EXPERTS, TOKENS, HIDDEN),
-                   .scales = gpu_new(rank, "f32", 2, EXPERTS, TOKENS),
-                   .shared = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
-                   .sum = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
-                   .norm = gpu_new(rank, "bf16", 2, TOKENS, HIDDEN),
-                   .params = MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT,
-                   .args = MOERT_MOE_ALLREDUCE_FUSION_ARGS_INIT};
-  sizes.max_num_tokens = TOKENS;
-  sizes.dispatch_bytes_per_token = 2 * HIDDEN;
-  sizes.combine_bytes_per_token = 1;
-  l->params.hidden_size = HIDDEN;
-  l->params.rms_eps = 1e-6;
-  args.workspace = l->args.workspace = &l->workspace->tensor;
-  args.metainfo = l->args.metainfo = &l->metainfo->tensor;
-  l->args.residual_in = &l->residual->tensor;
-  l->args.rms_gamma = &l->gamma->tensor;
-  l->args.moe_reduction_active_experts_token_input = &l->inputs->tensor;
-  l->args.moe_reduction_scale_input = &l->scales->tensor;
-  l->args.moe_reduction_token_input = &l->shared->tensor;
-  l->args.moe_allreduce_out = &l->sum->tensor;
-  l->args.norm_out = &l->norm->tensor;
-  gpu_buffer *numbers[] = {l->residual, l->gamma, l->inputs, l->scales, l->shared};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) gpu_random(numbers[i], 2);
-  CHECK_OK(moert_moe_initialize(&sizes, &args, NULL, rank->context));
-}
-
-static moert_status reduce(Reduction *l, gpu_rank *rank) {
-  moert_status status = moert_moe_allreduce_fusion(&l->params, &l->args, NULL, rank->context);
-  return status ? status : moert_context_synchronize(rank->context);
-}
+//===--- reductions that fail ---------------------------------------------------------------------===//
 
 static void use_deadline(gpu_rank *rank, const char *phase) {
   moert_context_options options = MOERT_CONTEXT_OPTIONS_INIT;
@@ -304,6 +311,7 @@ static void stop_reduction(gpu_rank *rank) {
   Reduction l;
   open_reduction(&l, rank);
   use_deadline(rank, rank->rank == scene->odd ? scene->phase : NULL);
+  exchange_settle(rank);
   moert_status status = reduce(&l, rank);
   if (rank->rank == scene->odd) {
     CHECK(status == MOERT_ERROR_STOPPED);
@@ -316,8 +324,10 @@ static void stop_reduction(gpu_rank *rank) {
     CHECK(gpu_is_filled(l.norm, 0xff));
   }
   uint64_t mask = survivors(rank, scene);
+  if (!(mask >> rank->rank & 1)) stay(rank);
   if (!(mask >> rank->rank & 1) || !CHECK_OK(moert_comm_recover(rank->comm, mask, 0))) return;
   use_deadline(rank, NULL);
+  exchange_settle(rank);
   CHECK_OK(reduce(&l, rank));
   gpu_result("sum", l.sum);
   gpu_result("norm", l.norm);
@@ -333,6 +343,7 @@ static void die(gpu_rank *rank) {
   exchange_fill(&l);
   CHECK_OK(round_of(&l));
   set_options(&l, NULL, NULL);
+  exchange_settle(rank);
   if (rank->rank == scene->odd) raise(SIGKILL);
   moert_status status = round_of(&l);
   CHECK(status == MOERT_ERROR_PEER_TIMEOUT || status == MOERT_ERROR_PEER_FAILED);

@@ -198,6 +198,10 @@ static inline moert_status exchange_combine(exchange_layer *l) {
   return moert_moe_combine(&l->combine_params, &l->combine_args, l->combine_kernel, l->context);
 }
 
+// Before ranks on one GPU wait for each other, all have made what they need: CUDA may let a call that makes or frees something wait for the kernels
+// that run, and other calls of the process behind it.
+static inline void exchange_settle(const gpu_rank *rank) { CHECK_OK(moert_comm_barrier(rank->comm, 0)); }
+
 // What the op says, and what it said when the device had come to its end.
 static inline moert_status exchange_wait(const exchange_layer *l, moert_status status) {
   return status ? status : moert_context_synchronize(l->context);

@@ -1,8 +1,8 @@
 //===- numerics.cu - the shared arithmetic, host against device, bit for bit ----------------------===//
 //
 // Every function of one number in lib/reference/numerics.h for all 2^32 values of f32, and the division for as many pairs. Both sides hash their
-// results in chunks; where hashes differ, the first value that differs is named. With --quick every seventh chunk, which is often enough for values of
-// every exponent; with --small a few.
+// results in chunks; where hashes differ, the first value that differs is named. With --quick every seventh chunk, which is often enough for values
+// of every exponent; with --small a few.
 //
 //===----------------------------------------------------------------------------------------------===//
 

@@ -154,7 +154,7 @@ static void exhaust(gpu_rank *rank) {
   void *memory = NULL;
   char text[256];
   size_t much = (size_t)1 << 50;
-  snprintf(text, sizeof text, "cudaMalloc of %zu bytes on device %d: cudaErrorMemoryAllocation (out of memory)", much,
+  snprintf(text, sizeof text, "cudaMallocFromPoolAsync of %zu bytes on device %d: cudaErrorMemoryAllocation (out of memory)", much,
            moert_comm_device(rank->comm).id);
   CHECK_FAILS(moert_device_alloc(rank->comm, much, &memory), MOERT_ERROR_OUT_OF_MEMORY, text);
   CHECK(memory == NULL);
