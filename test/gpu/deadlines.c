@@ -193,7 +193,9 @@ static void replay(gpu_rank *rank) {
   exchange_open(&l, rank, &scene->what, 0);
   set_options(&l, NULL, NULL);
   exchange_fill(&l);
+  exchange_settle(rank);
   CHECK_OK(exchange_wait(&l, enqueue_round(&l)));
+  exchange_settle(rank);
   cudaStream_t stream = moert_context_stream(l.context);
   CHECK_CUDA(cudaSetDevice(moert_comm_device(rank->comm).id));
   CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
