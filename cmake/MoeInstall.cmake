@@ -1,7 +1,7 @@
 # What other projects find an installed moe-mlir by: a CMake package and pkg-config files. The targets' own folders install the targets.
 #
 # Component `runtime` needs nothing of MLIR; component `compiler` comes on top of it. The folders are fixed, because moe-compile looks for
-# libmoert.so in ../lib.
+# libmoert.so in ../lib, and so does the Python package.
 
 include(CMakePackageConfigHelpers)
 set(package lib/cmake/MoeMlir)
@@ -27,6 +27,7 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/cmake/MoeMlirConfigVersion.
 install(FILES ${CMAKE_BINARY_DIR}/cmake/MoeMlirConfig.cmake ${CMAKE_BINARY_DIR}/cmake/MoeMlirConfigVersion.cmake DESTINATION ${package} COMPONENT runtime)
 install(EXPORT MoeMlirRuntime NAMESPACE MoeMlir:: DESTINATION ${package} COMPONENT runtime)
 moe_install_pkg_config(moert runtime)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/moert DESTINATION python COMPONENT runtime FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/moe-mlir COMPONENT runtime)
 
 if(MOE_ENABLE_COMPILER)

@@ -10,6 +10,8 @@ function(moe_add_variant name timeout)
   set_tests_properties(variant-${name} PROPERTIES TIMEOUT ${timeout} PROCESSORS 2)
 endfunction()
 
-moe_add_variant(clang 1200 -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22)
+# Clang reads the C of the CUDA backend and of the tests on devices too; kernels are compiled by nvcc, with the compiler that it chooses.
+set(cuda -DMOE_ENABLE_CUDA=${MOE_ENABLE_CUDA} -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER} -DCMAKE_CUDA_COMPILER_LAUNCHER=${CMAKE_CUDA_COMPILER_LAUNCHER})
+moe_add_variant(clang 1200 -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 ${cuda})
 moe_add_variant(address-undefined 1200 -DMOE_SANITIZE=address,undefined)
 moe_add_variant(thread 1200 -DMOE_SANITIZE=thread -DMOE_ENABLE_COMPILER=OFF)

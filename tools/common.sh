@@ -1,4 +1,4 @@
-# common.sh - what tools/demo and tools/check share; sourced, not run.
+# common.sh - what tools/demo, tools/check and tools/check-gpu share; sourced, not run.
 # shellcheck shell=bash disable=SC2034  # variables are for the scripts that source this
 
 set -euo pipefail
@@ -11,14 +11,16 @@ mkdir -p "$build"
 # Debian packages that the demo needs; the checks add theirs.
 packages=(gcc g++ binutils cmake ninja-build ccache python3 python3-venv libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools)
 
-# parse_options USAGE ALLOWED [ARGUMENT...]: --help prints the usage; an option that is not in ALLOWED (a list between blanks) ends the script.
+# parse_options USAGE ALLOWED OPERANDS [ARGUMENT...]: --help prints the usage; an option that is not in ALLOWED (a list between blanks), or more
+# than OPERANDS arguments that are no options, end the script.
 parse_options() {
-  local usage=$1 allowed=" $2 " argument
-  shift 2
+  local usage=$1 allowed=" $2 " operands=$3 argument
+  shift 3
   for argument in "$@"; do
     case $argument in
     --help) echo "$usage" && exit 0 ;;
     -*) [[ $allowed == *" $argument "* ]] || { echo "$(basename "$0"): unknown option '$argument'; try --help" >&2 && exit 2; } ;;
+    *) ((operands-- > 0)) || { echo "$(basename "$0"): there is no place for '$argument'; try --help" >&2 && exit 2; } ;;
     esac
   done
 }

@@ -162,12 +162,19 @@ class Case:
         return {'error_sum': errors[0], 'error_norm': errors[1], 'same_bits': same}
 
 
-def run(case, call, samples):
-    found = case.check(call)
-    found.update(common.measure(call, CALLS, True, case.reset, samples))
-    case.shared.comm.check()
-    found['GB/s'] = 2 * case.tokens * case.hidden / found['us'] / 1e3
-    return found
+def records_of_case(options, case):
+    def variant(name, call):
+        def prepare():
+            return case.check(call), common.Chain(call, CALLS, True, case.reset)
+
+        def finish(us):
+            if name == 'moert':
+                case.shared.comm.check()
+            return {'GB/s': 2 * case.tokens * case.hidden / us / 1e3}
+        return {'variant': name, 'T': case.tokens, 'H': case.hidden}, prepare, finish
+
+    wanted = {name: variant(name, call) for name, call in case.variants().items() if not options.only or name in options.only}
+    return common.records_of(wanted, 3 if options.quick else 11)
 
 
 def rank_program(options, comm):
@@ -175,10 +182,7 @@ def rank_program(options, comm):
     shared = Shared(comm, max(sizes), max(HIDDEN))
     for hidden in HIDDEN:
         for tokens in sizes:
-            case = Case(shared, tokens, hidden)
-            for name, call in case.variants().items():
-                if not options.only or name in options.only:
-                    yield common.record_of({'variant': name, 'T': tokens, 'H': hidden}, lambda call=call: run(case, call, 3 if options.quick else 11))
+            yield from records_of_case(options, Case(shared, tokens, hidden))
 
 
 if __name__ == '__main__':

@@ -28,56 +28,70 @@ WORLD = 2
 
 # --- measuring ------------------------------------------------------------------------------------------------
 
-def _capture(call, calls, stream):
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode='thread_local'):
-        for i in range(calls):
-            call(i)
-    return graph
+class Chain:
+    """`calls` calls of call(i), captured in a CUDA graph if they can be, else launched one by one; `reset` restores what they change. Collective."""
 
-
-def measure(call, calls, capturable, reset=lambda: None, samples=11, target_ms=6.0):
-    """Microseconds of one call(i) in a chain of `calls`: of each sample the slower rank; the median, the smallest and the largest sample.
-
-    The chain is captured in a CUDA graph if it can be, else it is launched call by call. Before a sample a tiny all-reduce lines the ranks up on
-    the device, and `reset` restores what calls change.
-    """
-    stream, device = torch.cuda.Stream(), torch.device('cuda', torch.cuda.current_device())
-    tiny = torch.zeros(1, device=device)
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for i in range(min(4, calls)):  # loads code, and makes what a capture must find made
-            call(i)
-    torch.cuda.synchronize()
-    dist.barrier()
-    graph = _capture(call, calls, stream) if capturable else None
-
-    def chain():
-        if graph:
-            graph.replay()
-        else:
-            for i in range(calls):
+    def __init__(self, call, calls, capturable, reset=lambda: None):
+        self.call, self.calls, self.reset = call, calls, reset
+        self.stream, self.repeats, self.graph = torch.cuda.Stream(), 1, None
+        self.tiny = torch.zeros(1, device='cuda')
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for i in range(min(4, calls)):  # loads code, and makes what a capture must find made
                 call(i)
+        torch.cuda.synchronize()
+        dist.barrier()
+        if capturable:
+            self._capture()
 
-    def sample(repeats):
-        reset()
+    def _capture(self):
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode='thread_local'):
+            for i in range(self.calls):
+                self.call(i)
+
+    def _launch(self):
+        if self.graph:
+            self.graph.replay()
+            return
+        for i in range(self.calls):
+            self.call(i)
+
+    def milliseconds(self):
+        """Of `repeats` chains, on the slower rank. Before them a tiny all-reduce lines the ranks up on the device."""
+        self.reset()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            dist.all_reduce(tiny)
+        with torch.cuda.stream(self.stream):
+            dist.all_reduce(self.tiny)
             begin.record()
-            for _ in range(repeats):
-                chain()
+            for _ in range(self.repeats):
+                self._launch()
             end.record()
         end.synchronize()
-        elapsed = torch.tensor([begin.elapsed_time(end)], dtype=torch.float64, device=device)
+        elapsed = torch.tensor([begin.elapsed_time(end)], dtype=torch.float64, device='cuda')
         dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
         return float(elapsed)
 
-    sample(1)
-    repeats = int(min(40, max(1, target_ms / max(sample(1), 1e-3))))
-    times = [1e3 * sample(repeats) / (repeats * calls) for _ in range(samples)]
-    return {'us': statistics.median(times), 'us_min': min(times), 'us_max': max(times)}
+    def settle(self, target_ms):
+        """So many repeats that a sample takes about `target_ms`, the same number on all ranks."""
+        self.milliseconds()
+        self.repeats = int(min(40, max(1, target_ms / max(self.milliseconds(), 1e-3))))
+
+    def microseconds(self):
+        """Of one call."""
+        return 1e3 * self.milliseconds() / (self.repeats * self.calls)
+
+
+def measure(chains, samples=11, target_ms=6.0):
+    """Microseconds of one call of each chain (a dictionary): the median, the smallest and the largest sample. Samples of all chains alternate."""
+    for chain in chains.values():
+        chain.settle(target_ms)
+    times = {name: [] for name in chains}
+    for _ in range(samples):
+        for name, chain in chains.items():
+            times[name].append(chain.microseconds())
+    return {name: {'us': statistics.median(each), 'us_min': min(each), 'us_max': max(each)} for name, each in times.items()}
 
 
 def all_agree(holds):
@@ -94,13 +108,29 @@ def relative_error(value, wanted):
 
 # --- ranks and reports --------------------------------------------------------------------------------------------
 
-def record_of(describe, run):
-    """`describe` with what run() gives, or with the error that it raised."""
+def _noting_errors(record, step):
+    """What step() returns; None if it raises, with the error in the record."""
     try:
-        return {**describe, **run()}
+        return step()
     except Exception as error:  # pylint: disable=broad-except
         traceback.print_exc()
-        return {**describe, 'error': repr(error)[:300]}
+        record['error'] = repr(error)[:300]
+        return None
+
+
+def records_of(variants, samples):
+    """A record of each variant. `variants`: name to (what describes it, a function that checks it and gives more for the record and its Chain, a
+    function that gives what follows from the microseconds). A variant that raises has its error in the record; the others are measured in turn."""
+    records, chains = {name: dict(describe) for name, (describe, _, _) in variants.items()}, {}
+    for name, (_, prepare, _) in variants.items():
+        made = _noting_errors(records[name], prepare)
+        if made:
+            more, chains[name] = made
+            records[name].update(more)
+    for name, times in measure(chains, samples).items():
+        records[name].update(times)
+        records[name].update(_noting_errors(records[name], lambda name=name, us=times['us']: variants[name][2](us)) or {})
+    return list(records.values())
 
 
 def table(records, columns):
@@ -141,7 +171,7 @@ def main(description, columns, rank_program):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--json', default='peers.json', help='file for the records')
     parser.add_argument('--tokens', type=lambda text: [int(part) for part in text.split(',')], help='tokens of each rank, such as 8,128')
-    parser.add_argument('--only', type=lambda text: text.split(','), help='variants, such as nccl,moert')
+    parser.add_argument('--only', type=lambda text: text.split(','), help='variants, such as moert')
     parser.add_argument('--quick', action='store_true', help='two sizes, few samples')
     parser.add_argument('--watchdog', type=int, default=0, metavar='S', help='after S seconds print where every rank stands, and exit')
     options = parser.parse_args()

@@ -326,27 +326,35 @@ def check(case, name, variant):
     return error
 
 
-def run(case, name, samples):
-    variant = VARIANTS[name](case)
-    found = {'captured': variant.capturable, 'error_combine': check(case, name, variant)}
-
-    def round_trip(i):
-        rows, _, state = variant.dispatch(i)
-        variant.combine(i, case.y[:rows.shape[0]], state)
-
-    found.update(common.measure(round_trip, 20 if case.T <= 128 else 8 if case.T <= 1024 else 4, variant.capturable, samples=samples))
-    case.comm.check()
-    found['GB/s'] = case.needed_bytes() / found['us'] / 1e3 * 2  # there and back
-    if hasattr(variant, 'close'):
-        variant.close()
-    return found
+def calls_of(tokens):
+    return 20 if tokens <= 128 else 8 if tokens <= 1024 else 4
 
 
 def records_of_case(options, case):
-    for name in options.only or VARIANTS:
-        describe = {'variant': name, 'T': case.T, 'H': case.H, 'K': case.K, 'E': case.E}
-        yield common.record_of(describe, lambda name=name: run(case, name, 3 if options.quick else 11))
+    made = {}
+
+    def variant(name):
+        def prepare():
+            made[name] = VARIANTS[name](case)
+            error = check(case, name, made[name])
+
+            def round_trip(i):
+                rows, _, state = made[name].dispatch(i)
+                made[name].combine(i, case.y[:rows.shape[0]], state)
+            return {'captured': made[name].capturable, 'error_combine': error}, common.Chain(round_trip, calls_of(case.T), made[name].capturable)
+
+        def finish(us):
+            if name == 'moert':
+                case.comm.check()
+            return {'GB/s': 2 * case.needed_bytes() / us / 1e3}  # there and back
+        return {'variant': name, 'T': case.T, 'H': case.H, 'K': case.K, 'E': case.E}, prepare, finish
+
+    records = common.records_of({name: variant(name) for name in options.only or VARIANTS}, 3 if options.quick else 11)
+    for record in records:
+        if 'error' not in record and hasattr(made[record['variant']], 'close'):
+            made[record['variant']].close()
     torch.cuda.empty_cache()
+    return records
 
 
 def rank_program(options, comm):

@@ -133,7 +133,7 @@ typedef struct moert_graph moert_graph;     /* a loaded graph */
 
 enum { MOERT_MAX_RANKS = 64 };
 
-/* What the ranks of a communicator run on. All ranks must pass the same. */
+/* What the ranks of a communicator run on. All ranks must pass the same device_type; `devices` of a process are those that it sees. */
 typedef struct moert_comm_options {
   size_t struct_size;
   int32_t device_type;    /* MOERT_DEVICE_CPU: the host backend; MOERT_DEVICE_CUDA: libmoert_cuda.so, which is loaded when it is first asked for */
@@ -151,12 +151,16 @@ MOERT_API moert_status moert_comm_create_threads(int32_t size, const moert_comm_
 /* How processes meet: every rank passes `bytes` bytes, and gets those of all ranks in the order of ranks. Returns 0 on success. */
 typedef int moert_allgather(void *user, const void *mine, size_t bytes, void *all);
 
-/* Make rank `rank` of `size` ranks, each of which is a process of this host, of one user and in one PID namespace. `allgather` is called a few times
- * before this returns, and never after. Errors as above, and PEER_MISMATCH (ranks disagree on size or options). Collective. */
+/* Make rank `rank` of `size` ranks, each of which is a process of this host, of one user and in one PID namespace. `allgather` is called twice before
+ * this returns, and never after; where the ranks have an NCCL communicator, moert_nccl_allgather of <moert/nccl.h> is one. Errors as above, and
+ * PEER_MISMATCH (ranks disagree on size or device type), PEER_FAILED (another rank could not join, which the text names; or the allgather failed).
+ * Unless the allgather fails, all ranks have a communicator in the end, or none. Collective. */
 MOERT_API moert_status moert_comm_create_process(int32_t rank, int32_t size, const moert_comm_options *options, moert_allgather *allgather,
                                                  void *user, moert_comm **comm);
 
-/* Release a rank's handle; memory that the ranks share lives until the last is destroyed. NULL is ignored. Local. */
+/* Release a rank's handle, after its contexts. Symmetric memory of ranks that are threads lives until the last of them is destroyed. A process gives
+ * its own back at once: on the host peers still have it, on GPUs they must no longer use it, so meet at a barrier before, with idle streams. NULL is
+ * ignored. Local. */
 MOERT_API void moert_comm_destroy(moert_comm *comm);
 
 MOERT_API int32_t moert_comm_rank(const moert_comm *comm); /* local */
@@ -189,8 +193,9 @@ MOERT_API moert_device moert_comm_device(const moert_comm *comm);
  * host memory and waits for nothing, so that it sees what the device has come to. Sets the last error. Local. */
 MOERT_API moert_status moert_comm_check(moert_comm *comm);
 
-/* Describe every rank through `write`: first error, and what it waits for, from whom, since which epoch. For hangs and post-mortems; may be called
- * from any thread while ranks run. Local. */
+/* Describe every rank through `write`, a line at a time: its first error, what its host waits for, from whom, in which epoch; then what kernels of
+ * its contexts have been waiting for, for some milliseconds at least, and what they have reported. For hangs and post-mortems; may be called from any
+ * thread while ranks run. Reads host memory only: what lies in memory of the device, epochs of workspaces among it, it cannot know. Local. */
 MOERT_API void moert_comm_dump(const moert_comm *comm, void (*write)(void *user, const char *line), void *user);
 
 /* Symmetric memory: `bytes` of zeroed memory on every rank, aligned to 256, that peers can address. All ranks must ask for the same size; if they do
@@ -210,7 +215,9 @@ typedef struct moert_context_options {
   void *(*allocate)(void *user, size_t bytes, size_t alignment); /* of memory on the device; both or neither; NULL: the C library's, or a CUDA pool */
   void (*deallocate)(void *user, void *memory, size_t bytes);
   void *allocator_user;
-  void (*log)(void *user, const char *line); /* NULL: nothing is logged */
+  /* Called by the thread that met it with the context's first error that is not a bad argument, "<status>: <text>"; again after a recovery. NULL:
+   * nothing is logged. */
+  void (*log)(void *user, const char *line);
   void *log_user;
   /* Fault injection for tests of the waiting: before the "entry", after the "counts", after the "data" or before the "flag" of that op
    * ("moe.dispatch") the rank returns MOERT_ERROR_STOPPED as if it had died: its peers get no word of it. NULL: never. */
@@ -222,7 +229,8 @@ typedef struct moert_context_options {
 
 /* `comm` must outlive the context; `options` may be NULL and is copied, its strings included. Local. */
 MOERT_API moert_status moert_context_create(moert_comm *comm, const moert_context_options *options, moert_context **context);
-MOERT_API void moert_context_destroy(moert_context *context);           /* local; NULL is ignored */
+/* Waits for the context's stream, whose kernels use what belongs to it. NULL is ignored. Local. */
+MOERT_API void moert_context_destroy(moert_context *context);
 MOERT_API moert_comm *moert_context_comm(const moert_context *context); /* local */
 
 /* The first error of an op or graph call on this context that is not a bad argument, else that of its communicator. On devices ops run behind the
@@ -311,7 +319,8 @@ typedef struct moert_graph_description {
  * those of its context's backend. */
 
 /* dlopen a graph. Errors: LOAD (not a library, unresolved symbols: their names are in the last error), NOT_FOUND (no such file, or not a compiled
- * graph), ABI_VERSION, STRUCT_SIZE, UNSUPPORTED (a target that this version does not know). Local. */
+ * graph), ABI_VERSION, STRUCT_SIZE, UNSUPPORTED (a target that this version does not know), NO_KERNEL. Its code comes to a device with the next call
+ * there, which may wait for all work of the device: where ranks share one, load graphs before they run. Local. */
 MOERT_API moert_status moert_graph_load(const char *path, moert_graph **graph);
 MOERT_API void moert_graph_unload(moert_graph *graph);                                   /* local; NULL is ignored; no call may be running */
 MOERT_API const moert_graph_description *moert_graph_describe(const moert_graph *graph); /* local; valid until unload */
@@ -328,12 +337,15 @@ typedef struct moert_capture moert_capture;
 
 /* Capture the call that moert_graph_call would make, with these tensors, without running it. Call the function once before on this context: code is
  * loaded and the arena grows there, not here. A capture belongs to its context, on whose stream it is replayed. Errors: as moert_graph_call, and
- * NOT_CAPTURABLE (an op of the function cannot be captured, or the arena is too small), UNSUPPORTED (the host backend). Local. */
+ * NOT_CAPTURABLE (an op of the function cannot be captured, or the arena is too small), UNSUPPORTED (the host backend). Local; but where ranks share
+ * a device, each meets its peers at a barrier between its captures and its first replay: to make a capture may wait for all work of the device, and
+ * so for a replay that waits for this rank. */
 MOERT_API moert_status moert_graph_capture(moert_graph *graph, const char *function, const moert_tensor *arguments, int64_t num_arguments,
                                            moert_context *context, moert_capture **capture);
 /* Put a replay on the stream. Collective if the function has ops that are. */
 MOERT_API moert_status moert_capture_replay(moert_capture *capture);
-MOERT_API void moert_capture_destroy(moert_capture *capture); /* local; NULL is ignored; no replay may be running */
+/* No replay may be running, on this rank or one that shares its device. NULL is ignored. Local. */
+MOERT_API void moert_capture_destroy(moert_capture *capture);
 
 #ifdef __cplusplus
 }

@@ -13,10 +13,20 @@
 // send and read nothing, and the last one of an op fills the outputs with ones. It stays set until the workspace is recovered, and so replays of
 // captured calls fail at once too.
 //
-// Why a peer that has seen a flag sees all that was written before it: the writes of the kernels before on this stream happen before `meetPeers`
-// begins. There, a fence for the whole system and a store with release order follow, both of which are cumulative: they cover what other threads
-// wrote, if it happened before, on whichever device it lies. The peer reads the flag with acquire order in its own `meetPeers`, and the data in
-// kernels after that. Those must not read through the read-only path what was written while they ran; between two kernels it is emptied.
+// Why a peer that has seen a flag sees all that was written before it, in the terms of the memory model of PTX. Let W be a plain store to a peer's
+// slab, by any thread of a kernel before this rank's `meetPeers`, and R a load of the same bytes by any thread of a kernel behind the peer's
+// `meetPeers`:
+//
+//   W is before the end of its thread in program order, which synchronizes with the end of its kernel; that, being a task of the stream, with the
+//   start of the next one, and so on up to the start of the threads of this rank's `meetPeers`; there the flag's store is next in program order. The
+//   store has release semantics, the load by which the peer's `meetPeers` sees its value acquire semantics, both at the scope of the system, which
+//   has both threads: they are morally strong, and the first synchronizes with the second. On the peer's stream the same steps as on this one lead
+//   from that load to R.
+//
+// Base causality order is made of these two relations and is transitive, whichever threads, devices and scopes its links have; so W is before R in
+// causality order, and R sees W or something later. Nothing more is needed: W needs no order of its own, no thread that wrote needs a fence, and
+// neither do those that read, for each process has one address for a place and both sides use the generic proxy. In return no kernel may read what
+// peers write while it runs, but through acquire loads, and none may use the read-only path for it.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_EXCHANGE_CUH
@@ -72,11 +82,9 @@ __device__ inline void breakOff(const Exchange &exchange) {
 
 //===--- flags ------------------------------------------------------------------------------------===//
 
-// By one thread, when what the flag stands for has been written by this thread, or happened before.
+// What the flag stands for has been written by this thread, or by kernels before; the store's release covers both.
 __device__ inline void raiseFlag(const Exchange &exchange, int peer, int field) {
-  uint32_t epoch = static_cast<uint32_t>(stateOf(exchange)->announcement);
-  __threadfence_system();
-  storeRelease(regionOf<uint32_t>(exchange, peer, field) + exchange.watch.rank, epoch);
+  storeRelease(regionOf<uint32_t>(exchange, peer, field) + exchange.watch.rank, static_cast<uint32_t>(stateOf(exchange)->announcement));
 }
 
 //===--- beginning --------------------------------------------------------------------------------===//
@@ -86,7 +94,7 @@ struct NothingToCheck {
   __device__ bool operator()(const Exchange &) const { return true; }
 };
 
-// The announcement of rank `from` in the slab of rank `at`: two per rank, in turns.
+// The announcement of rank `from` in the slab of rank `at`: two per rank, in turns, for a peer may be an epoch ahead, but not two.
 __device__ inline unsigned long long *announcementAt(const Exchange &exchange, int at, int from, uint32_t epoch) {
   return regionOf<unsigned long long>(exchange, at, MOERT_METAINFO_ANNOUNCEMENTS) + (epoch & 1) * exchange.watch.ranks + from;
 }
@@ -135,33 +143,52 @@ __device__ inline Wait waitFor(const Exchange &exchange, int peer, int field) {
           reinterpret_cast<const uint32_t *>(exchange.watch.statuses + peer * exchange.watch.stride), peer == rank};
 }
 
-// Epochs wrap: a flag is ahead by less than half of their range.
-__device__ inline bool hasArrived(const Wait &wait) {
-  return static_cast<int32_t>(loadAcquire(wait.flag) - static_cast<uint32_t>(wait.expected)) >= 0;
-}
-
-// As the host backend looks: the flag before what could be wrong, for a peer that had done its part and failed after that is no failure here; and a
-// mismatch is found however far the peer has come, for it announces before it raises flags. Statuses lie beyond the bus and are read now and then.
-__device__ inline Look lookAt(const Wait &wait, bool atStatuses) {
-  bool arrived = hasArrived(wait);
+// A flag is equal to the epoch, not ahead of it: before a peer raises the same one again, it waits for one that this rank raises after this wait. And
+// so a flag that an op has not raised for half of all epochs, which wrap, does not count as ahead.
+//
+// The flag is read before what could be wrong, and a mismatch is found however far the peer has come, for it announces before it raises flags.
+__device__ inline Look lookAtSlab(const Wait &wait) {
+  const uint32_t epoch = static_cast<uint32_t>(wait.expected);
+  bool arrived = loadAcquire(wait.flag) == epoch;
   unsigned long long announced = loadAcquire(wait.announced);
-  if (static_cast<uint32_t>(announced) == static_cast<uint32_t>(wait.expected) && announced != wait.expected) return Look::differs;
-  if (arrived) return Look::arrived;
-  if (!atStatuses || wait.isSelf) return Look::waits;
-  bool reported = loadAcquire(wait.statuses) != 0 || loadAcquire(wait.statuses + 1) != 0;
-  return reported && !hasArrived(wait) ? Look::failed : Look::waits;
+  if (static_cast<uint32_t>(announced) == epoch && announced != wait.expected) return Look::differs;
+  return arrived ? Look::arrived : Look::waits;
 }
 
-// The look at which the block ends: all have arrived (true), one is in error, or time is up. All threads leave in the same round.
-__device__ inline bool awaitAll(const Wait &wait, bool waits, unsigned long long deadline, Look *look) {
-  const unsigned kEager = 64, kStatusesEvery = 32;
+// Statuses lie beyond the bus and are read now and then. What a peer did before it failed counts: its part of this exchange, and that it differs.
+__device__ inline Look lookAt(const Wait &wait, bool atStatuses) {
+  Look look = lookAtSlab(wait);
+  if (look != Look::waits || !atStatuses || wait.isSelf) return look;
+  bool reported = loadAcquire(wait.statuses) != 0 || loadAcquire(wait.statuses + 1) != 0;
+  if (!reported) return Look::waits;
+  look = lookAtSlab(wait);
+  return look == Look::waits ? Look::failed : look;
+}
+
+// To hosts that ask what goes on (moert_comm_dump). Any of the threads that wait may have the last word.
+__device__ inline void showWait(const Exchange &exchange, const Wait &wait, int peer, int what) {
+  unsigned long long epoch = static_cast<uint32_t>(wait.expected), op = static_cast<unsigned long long>(exchange.watch.op) << MOERT__WAITING_OP;
+  unsigned long long awaited = static_cast<unsigned long long>(what) << MOERT__WAITING_WHAT;
+  storeRelease(&exchange.watch.fault->waiting, epoch | op | awaited | static_cast<unsigned long long>(peer + 1) << MOERT__WAITING_PEER);
+}
+
+// The look at which the block ends: all have arrived (true), one is in error, or time is up. All threads leave in the same round. From kLong rounds
+// on, which are some milliseconds, the wait is shown.
+__device__ inline bool awaitAll(const Exchange &exchange, const Wait &wait, bool waits, int what, unsigned long long deadline, Look *look) {
+  const unsigned kEager = 64, kStatusesEvery = 32, kLong = 4096;
+  bool all = false;
+  unsigned round = 0;
   *look = waits ? Look::waits : Look::arrived;
-  for (unsigned round = 0;; ++round) {
-    if (*look == Look::waits) *look = lookAt(wait, round % kStatusesEvery == kStatusesEvery - 1);
-    if (!__syncthreads_or(*look != Look::arrived)) return true;
-    if (__syncthreads_or(*look == Look::differs || *look == Look::failed || now() >= deadline)) return false;
+  for (;; ++round) {
+    bool atStatuses = round % kStatusesEvery == kStatusesEvery - 1;
+    if (*look == Look::waits) *look = lookAt(wait, atStatuses);
+    if (*look == Look::waits && atStatuses && round > kLong) showWait(exchange, wait, static_cast<int>(threadIdx.x), what);
+    all = !__syncthreads_or(*look != Look::arrived);
+    if (all || __syncthreads_or(*look == Look::differs || *look == Look::failed || now() >= deadline)) break;
     if (round >= kEager) __nanosleep(500);
   }
+  if (round > kLong && threadIdx.x == 0) storeRelease(&exchange.watch.fault->waiting, 0ull);
+  return all;
 }
 
 // By the thread of the peer that is to blame.
@@ -200,7 +227,8 @@ static __global__ void __launch_bounds__(MOERT_MAX_RANKS) meetPeers(const __grid
   if (waits && raised >= 0) raiseFlag(exchange, peer, raised);
   Wait wait = waitFor(exchange, waits ? peer : exchange.watch.rank, awaited);
   Look look;
-  if (!awaitAll(wait, waits, now() + static_cast<unsigned long long>(exchange.watch.timeout_ns), &look)) blame(exchange, wait, look, what);
+  unsigned long long deadline = now() + static_cast<unsigned long long>(exchange.watch.timeout_ns);
+  if (!awaitAll(exchange, wait, waits, what, deadline, &look)) blame(exchange, wait, look, what);
 }
 
 //===--- rows -------------------------------------------------------------------------------------===//

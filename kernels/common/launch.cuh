@@ -79,6 +79,9 @@ inline moert_status failDevice(cudaError_t error, const char *what) {
 inline cudaStream_t streamOf(const moert_context *context) { return static_cast<cudaStream_t>(moert_context_stream(context)); }
 
 // `kernel` on the context's stream. A grid without blocks does nothing.
+//
+// The first launch of a kernel may wait for the device, and so for ranks that wait for this one, if its stack does not fit into what is there.
+// Kernels of this library keep everything in registers, up to a few bytes of the 1024 that a thread always has (cudaLimitStackSize).
 template <typename... Parameters, typename... Arguments>
 moert_status launch(const moert_context *context, void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t shared, Arguments... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return MOERT_OK;

@@ -6,11 +6,11 @@
 #ifndef MOE_KERNELS_PAIRS_CUH
 #define MOE_KERNELS_PAIRS_CUH
 
+#include "kernels/common/block.cuh"
 #include "kernels/common/device.cuh"
 
-static const int kThreads = 256;      // of blocks that work on pairs or rows
-static const int kWideThreads = 1024; // of a block that is alone
-static const int kFlag = 1024;        // MOERT_EP_FLAG of moert/ep.h
+static const int kThreads = 256; // of blocks that work on pairs or rows
+static const int kFlag = 1024;   // MOERT_EP_FLAG of moert/ep.h
 
 // What a dispatch and its combine have in common.
 struct EpLayer {

@@ -157,8 +157,8 @@ __device__ inline void clearCounters(const EpLayer &layer) {
   if (threadIdx.x < 3) layer.round[threadIdx.x] = 0;
 }
 
-// kHidden and kTopK 0: those of the call.
-template <moert__format kFormat, int kHidden, int kTopK, int kWidth> __global__ void __launch_bounds__(kThreads) combineRows(CombineCall call) {
+// kHidden and kTopK 0: those of the call. For more than four blocks on a processor the compiler would keep values on the stack.
+template <moert__format kFormat, int kHidden, int kTopK, int kWidth> __global__ void __launch_bounds__(kThreads, 4) combineRows(CombineCall call) {
   if (call.state->end < 0) return;
   const bool first = blockIdx.x == 0;
   if (call.state->missing != kNothingMissing) {

@@ -52,27 +52,6 @@ static __global__ void countPairs(DispatchCall call) {
 
 //===--- groups -----------------------------------------------------------------------------------===//
 
-// The sum of the earlier threads' values; `total` is that of all. For a block of kWideThreads.
-__device__ inline int sumBefore(int value, int *total) {
-  __shared__ int ends[32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int sum = value;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int before = __shfl_up_sync(0xffffffffu, sum, distance);
-    if (lane >= distance) sum += before;
-  }
-  if (lane == 31) ends[warp] = sum;
-  __syncthreads();
-  int before = 0, all = 0;
-  for (int i = 0; i < 32; ++i) {
-    before += i < warp ? ends[i] : 0;
-    all += ends[i];
-  }
-  __syncthreads();
-  *total = all;
-  return before + sum - value;
-}
-
 // Counts of the sections become counts of the sections before; returns the count of all. Sections are read a few at a time, for each waits long.
 __device__ inline int addSections(const DispatchCall &call, int64_t expert) {
   const int kAtOnce = 16;

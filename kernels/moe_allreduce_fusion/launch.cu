@@ -40,6 +40,8 @@ moert_status chooseKernels(int32_t instance, const moert__allreduce_call &checke
   if (selection.takes(accepts(Dtype::type, dtype) && hidden == kHidden && fp32Acc == kFp32Acc))                                                      \
     *chosen = instanceOr<MOE_IS_BUILT(set), formatOf(Dtype::type), kHidden, kFp32Acc>(generic);
 #include "kernels/moe_allreduce_fusion/specializations.def"
+#undef MOE_COLUMNS
+#undef MOE_SPECIALIZATION
   return selection.mistaken() ? failInstance(instance) : MOERT_OK;
 }
 

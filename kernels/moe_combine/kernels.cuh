@@ -108,6 +108,7 @@ template <moert__format kFormat> __device__ void loadTerm(const Rows &from, int 
 
 // All rows are on their way before the first is added.
 template <moert__format kFormat, int kTopK> __device__ void addTerms(const Rows &from, float (&sum)[kPiece]) {
+  static_assert(kTopK <= 24, "the terms are registers: leave larger top_k to the generic kernel");
   float terms[kTopK][kPiece];
 #pragma unroll
   for (int k = 0; k < kTopK; ++k) loadTerm<kFormat>(from, k, terms[k]);

@@ -42,6 +42,8 @@ moert_status chooseAdder(int32_t instance, const moert__combine_call &checked, K
   if (selection.takes(accepts(Dtype::type, dtype) && hidden == kHidden && topK == kTopK))                                                            \
     *chosen = instanceOr<MOE_IS_BUILT(set), formatOf(Dtype::type), kTopK, kHidden>(generic);
 #include "kernels/moe_combine/specializations.def"
+#undef MOE_COLUMNS
+#undef MOE_SPECIALIZATION
   return selection.mistaken() ? failInstance(instance) : MOERT_OK;
 }
 

@@ -6,11 +6,12 @@
 #ifndef MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
 #define MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
 
+#include "kernels/common/block.cuh"
 #include "kernels/common/exchange.cuh"
 
 namespace dispatch {
 
-const int kWideThreads = 1024, kRowThreads = 256;
+const int kRowThreads = 256;
 const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 2;
 
 struct Payload {
@@ -39,28 +40,7 @@ __device__ inline int64_t firstExpert(const Call &call, int rank) {
   return rank * (call.experts / ranks) + (rank < extra ? rank : extra);
 }
 
-//===--- sums over a block ------------------------------------------------------------------------===//
-
-// The sum of `value` over the threads before this one; *total: over all. A block of kWideThreads.
-__device__ inline int sumBefore(int value, int *total) {
-  __shared__ int sums[32];
-  int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32, sum = value;
-  for (int step = 1; step < 32; step *= 2) {
-    int before = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += before;
-  }
-  __syncthreads(); // the sums of the call before have been read
-  if (lane == 31) sums[warp] = sum;
-  __syncthreads();
-  int before = 0;
-  *total = 0;
-  for (int i = 0; i < 32; ++i) {
-    if (i < warp) before += sums[i];
-    *total += sums[i];
-  }
-  return before + sum - value;
-}
-
+// The sum of `value` over a block.
 __device__ inline long long sumOverBlock(long long value) {
   __shared__ unsigned long long sum;
   __syncthreads();
@@ -92,7 +72,7 @@ template <int kTopK> __global__ void __launch_bounds__(kWideThreads) routeTokens
       int64_t id = call.ids[token * topK + k];
       if (alive && slot < 0 && id >= begin && id < end) slot = k;
     }
-    int index = sent + sumBefore(slot >= 0, &count);
+    int index = sent + sumBefore(slot >= 0 ? 1 : 0, &count);
     for (int k = 0; k < choices; ++k) {
       int64_t id = call.ids[token * topK + k];
       bool isMine = id >= begin && id < end, isNobodys = id < 0 || id >= call.experts;

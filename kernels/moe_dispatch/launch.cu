@@ -26,6 +26,8 @@ moert_status chooseKernels(int32_t instance, int64_t topK, Kernels *chosen) {
 #define MOE_SPECIALIZATION(set, type, kTopK)                                                                                                         \
   if (selection.takes(topK == kTopK)) *chosen = instanceOr<MOE_IS_BUILT(set), kTopK>(generic);
 #include "kernels/moe_dispatch/specializations.def"
+#undef MOE_COLUMNS
+#undef MOE_SPECIALIZATION
   return selection.mistaken() ? failInstance(instance) : MOERT_OK;
 }
 

@@ -7,6 +7,7 @@
 #ifndef MOE_KERNELS_GROUPED_MATMUL_CALL_CUH
 #define MOE_KERNELS_GROUPED_MATMUL_CALL_CUH
 
+#include "kernels/common/block.cuh"
 #include "kernels/common/device.cuh"
 #include "lib/reference/swiglu.h"
 
@@ -15,7 +16,6 @@ namespace grouped_matmul {
 constexpr int kThreads = 256;               // of a product kernel's block
 constexpr int kColumnTile = 256;            // weight rows of a tile
 constexpr int kSumStride = kColumnTile + 8; // floats between rows of a tile's sums: lanes that write fragments meet different banks
-constexpr int kPlanThreads = 1024;
 
 // The activation of an instance; at run time it is that of the call.
 enum class Activation { none, swiglu, atRunTime };
@@ -76,7 +76,7 @@ __device__ inline bool offsetsAreSound(const Call &call) {
   __shared__ unsigned long long firstBad;
   if (threadIdx.x == 0) firstBad = kNoRow;
   __syncthreads();
-  for (int64_t g = threadIdx.x; g <= call.groups; g += kPlanThreads)
+  for (int64_t g = threadIdx.x; g <= call.groups; g += kWideThreads)
     if (offsetFault(call, g) != MOERT__FAULT_NONE) atomicMin(&firstBad, static_cast<unsigned long long>(g));
   __syncthreads();
   if (firstBad == kNoRow) return true;
@@ -84,35 +84,12 @@ __device__ inline bool offsetsAreSound(const Call &call) {
   return false;
 }
 
-__device__ inline int64_t sumOfWarpUpTo(int64_t value) {
-  for (int distance = 1; distance < 32; distance *= 2) {
-    int64_t before = __shfl_up_sync(~0u, value, distance);
-    if (threadIdx.x % 32 >= distance) value += before;
-  }
-  return value;
-}
-
-// Of all threads up to this one; *total of all.
-__device__ inline int64_t sumOfBlockUpTo(int64_t value, int64_t *total) {
-  __shared__ int64_t warps[kPlanThreads / 32];
-  int warp = threadIdx.x / 32;
-  int64_t sum = sumOfWarpUpTo(value);
-  if (threadIdx.x % 32 == 31) warps[warp] = sum;
-  __syncthreads();
-  if (warp == 0) warps[threadIdx.x] = sumOfWarpUpTo(warps[threadIdx.x]);
-  __syncthreads();
-  *total = warps[kPlanThreads / 32 - 1];
-  int64_t before = warp > 0 ? warps[warp - 1] : 0;
-  __syncthreads(); // `warps` may be written again
-  return before + sum;
-}
-
 __device__ inline int64_t rowTilesOf(const Call &call, int64_t group, int rowTile) {
   return (indexAt(call.offsets, group + 1) - indexAt(call.offsets, group) + rowTile - 1) / rowTile;
 }
 
 // One block.
-__global__ void __launch_bounds__(kPlanThreads) planGroups(const __grid_constant__ Call call, int rowTile) {
+__global__ void __launch_bounds__(kWideThreads) planGroups(const __grid_constant__ Call call, int rowTile) {
   Plan *plan = call.plan;
   bool sound = offsetsAreSound(call);
   if (threadIdx.x == 0) {
@@ -122,9 +99,9 @@ __global__ void __launch_bounds__(kPlanThreads) planGroups(const __grid_constant
   }
   if (!sound) return;
   int64_t before = 0;
-  for (int64_t first = 0; first < call.groups; first += kPlanThreads) {
-    int64_t group = first + threadIdx.x, total;
-    int64_t end = before + sumOfBlockUpTo(group < call.groups ? rowTilesOf(call, group, rowTile) : 0, &total);
+  for (int64_t first = 0; first < call.groups; first += kWideThreads) {
+    int64_t group = first + threadIdx.x, tiles = group < call.groups ? rowTilesOf(call, group, rowTile) : 0, total;
+    int64_t end = before + sumBefore(tiles, &total) + tiles;
     if (group < call.groups) plan->firstTile[group + 1] = end;
     before += total;
   }

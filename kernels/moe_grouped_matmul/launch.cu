@@ -108,7 +108,7 @@ moert_status launchProduct(const Call &call, const Product &product, const moert
 }
 
 moert_status launchAll(const Call &call, const Product &product, const moert_context *context) {
-  moert_status status = launch(context, planGroups, dim3(1), kPlanThreads, 0, call, product.rowTile);
+  moert_status status = launch(context, planGroups, dim3(1), kWideThreads, 0, call, product.rowTile);
   if (!status && call.rowIds.data) status = launch(context, checkRowIds, dim3(gridFor(ceilDivide(call.rows, 256))), 256, 0, call);
   return status ? status : launchProduct(call, product, context);
 }

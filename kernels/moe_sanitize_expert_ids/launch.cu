@@ -42,6 +42,8 @@ moert_status chooseKernel(int32_t instance, int64_t invalid, Kernel *chosen) {
 #define MOE_SPECIALIZATION(set, type, kInvalid)                                                                                                      \
   if (selection.takes(invalid == kInvalid)) *chosen = instanceOr<MOE_IS_BUILT(set), kInvalid>(generic);
 #include "kernels/moe_sanitize_expert_ids/specializations.def"
+#undef MOE_COLUMNS
+#undef MOE_SPECIALIZATION
   return selection.mistaken() ? failInstance(instance) : MOERT_OK;
 }
 

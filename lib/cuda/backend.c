@@ -97,11 +97,14 @@ static moert_status open_path(int32_t from, int32_t to) {
   return error == cudaSuccess ? MOERT_OK : moert__cuda_fail(error, "cudaDeviceEnablePeerAccess");
 }
 
+// Once for each device, before it has ranks.
 static moert_status prepare(int32_t device) {
   moert_status status = check_device(device);
   if (status != MOERT_OK) return status;
   int32_t entered = moert__cuda_enter(device);
   status = moert__cuda_preload(device);
+  if (status == MOERT_OK) status = moert__cuda_make_streams(device);
+  if (status == MOERT_OK) status = moert__cuda_make_pool(device);
   moert__cuda_leave(entered);
   return status;
 }

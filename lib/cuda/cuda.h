@@ -6,6 +6,10 @@
 // stream.c   streams, copies, captures
 // preload.c  the library's kernels are loaded before ranks wait for each other
 // module.c   the kernels of compiled graphs
+// nccl.c     bootstrap by NCCL: <moert/nccl.h>
+//
+// Ranks of one device wait for each other in kernels. What CUDA does only when the device has nothing to do, or behind such a kernel, would wait with
+// them: what a rank needs is made before there are ranks (`prepare` in backend.c), or comes from pools.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_CUDA_H
@@ -36,6 +40,8 @@ cudaError_t moert__cuda_load_kernel(cudaKernel_t kernel);
 
 //===--- memory.c ---------------------------------------------------------------------------------===//
 
+// Make the pool that `allocate` takes from, on the thread's device, `device`; once.
+moert_status moert__cuda_make_pool(int32_t device);
 moert_status moert__cuda_allocate(int32_t device, size_t bytes, void **memory);
 void moert__cuda_release(int32_t device, void *memory, size_t bytes);
 moert_status moert__cuda_allocate_shared(int32_t device, size_t bytes, void **memory, moert__memory_handle *handle);
@@ -47,6 +53,10 @@ void moert__cuda_unmap_host(void *memory);
 
 //===--- stream.c ---------------------------------------------------------------------------------===//
 
+// Make the streams that `create_stream` takes from, and the library's own, on the thread's device, `device`; once.
+moert_status moert__cuda_make_streams(int32_t device);
+// For work of the library's own that waits for no rank. Not to be destroyed.
+cudaStream_t moert__cuda_own_stream(int32_t device);
 moert_status moert__cuda_create_stream(int32_t device, void **stream);
 void moert__cuda_destroy_stream(int32_t device, void *stream);
 moert_status moert__cuda_synchronize(int32_t device, void *stream);

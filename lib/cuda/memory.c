@@ -16,83 +16,75 @@ static moert_status fail_of_size(cudaError_t error, const char *call, size_t byt
 //===--- memory of one rank -------------------------------------------------------------------------===//
 
 // cudaMalloc and cudaFree may wait for all work of the device. Ranks that share a device would wait for each other's kernels so, which may be waiting
-// for them. Memory of a pool comes and goes without; its stream has no other work.
-typedef struct Pool {
-  cudaMemPool_t pool;
-  cudaStream_t stream;
-  size_t blocks; // in use
-} Pool;
-
+// for them. Memory of a pool comes and goes without, in the order of the library's own stream. What is free again stays in the pool, until there are
+// no ranks in this process or symmetric memory is short: to give it back to the device may be such a wait.
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
-static Pool pools[MOERT__CUDA_MAX_DEVICES];
+static cudaMemPool_t pools[MOERT__CUDA_MAX_DEVICES];
 
-static cudaError_t make_pool(int32_t device, Pool *made) {
+static cudaError_t make_pool(int32_t device, cudaMemPool_t *made) {
   struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice, .id = device}};
   uint64_t everything = UINT64_MAX;
-  cudaError_t error = made->stream ? cudaSuccess : cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
-  if (error == cudaSuccess) error = cudaMemPoolCreate(&made->pool, &properties);
-  return error == cudaSuccess ? cudaMemPoolSetAttribute(made->pool, cudaMemPoolAttrReleaseThreshold, &everything) : error;
+  cudaError_t error = *made ? cudaSuccess : cudaMemPoolCreate(made, &properties);
+  return error == cudaSuccess ? cudaMemPoolSetAttribute(*made, cudaMemPoolAttrReleaseThreshold, &everything) : error;
 }
 
-static cudaError_t allocate_locked(int32_t device, size_t bytes, void **memory) {
-  Pool *from = &pools[device];
-  cudaError_t error = from->pool ? cudaSuccess : make_pool(device, from);
-  if (error == cudaSuccess) error = cudaMallocFromPoolAsync(memory, bytes > 0 ? bytes : 1, from->pool, from->stream);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(from->stream);
-  if (error == cudaSuccess) ++from->blocks;
-  return error;
+moert_status moert__cuda_make_pool(int32_t device) {
+  pthread_mutex_lock(&pools_lock);
+  cudaError_t error = make_pool(device, &pools[device]);
+  pthread_mutex_unlock(&pools_lock);
+  return error == cudaSuccess ? MOERT_OK : moert__cuda_fail(error, "cudaMemPoolCreate");
+}
+
+static cudaError_t allocate_in_order(int32_t device, size_t bytes, void **memory) {
+  cudaStream_t stream = moert__cuda_own_stream(device);
+  cudaError_t error = cudaMallocFromPoolAsync(memory, bytes > 0 ? bytes : 1, pools[device], stream);
+  return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
 moert_status moert__cuda_allocate(int32_t device, size_t bytes, void **memory) {
   int32_t entered = moert__cuda_enter(device);
   void *made = NULL;
-  pthread_mutex_lock(&pools_lock);
-  cudaError_t error = allocate_locked(device, bytes, &made);
-  pthread_mutex_unlock(&pools_lock);
+  cudaError_t error = allocate_in_order(device, bytes, &made);
   moert__cuda_leave(entered);
   if (error != cudaSuccess) return fail_of_size(error, "cudaMallocFromPoolAsync", bytes, device);
   *memory = made;
   return MOERT_OK;
 }
 
-// What nobody uses goes back to the device with the last block.
-static void release_locked(int32_t device, void *memory) {
-  Pool *to = &pools[device];
-  if (cudaFreeAsync(memory, to->stream) != cudaSuccess || cudaStreamSynchronize(to->stream) != cudaSuccess) cudaGetLastError();
-  if (--to->blocks == 0 && cudaMemPoolTrimTo(to->pool, 0) != cudaSuccess) cudaGetLastError();
-}
-
 void moert__cuda_release(int32_t device, void *memory, size_t bytes) {
   (void)bytes;
   if (!memory) return;
   int32_t entered = moert__cuda_enter(device);
-  pthread_mutex_lock(&pools_lock);
-  release_locked(device, memory);
-  pthread_mutex_unlock(&pools_lock);
+  cudaStream_t stream = moert__cuda_own_stream(device);
+  if (cudaFreeAsync(memory, stream) != cudaSuccess || cudaStreamSynchronize(stream) != cudaSuccess) cudaGetLastError();
   moert__cuda_leave(entered);
+}
+
+static void trim_pools(void) {
+  pthread_mutex_lock(&pools_lock);
+  for (int device = 0; device < MOERT__CUDA_MAX_DEVICES; ++device)
+    if (pools[device] && cudaMemPoolTrimTo(pools[device], 0) != cudaSuccess) cudaGetLastError();
+  pthread_mutex_unlock(&pools_lock);
 }
 
 //===--- memory that processes share ----------------------------------------------------------------===//
 
 _Static_assert(sizeof(moert__memory_handle) >= sizeof(cudaIpcMemHandle_t), "a handle holds one of CUDA's");
 
-// For work of the library's own. The legacy stream would wait for streams of the program; a new stream each time would be dealt a queue of the device
-// in turn, and sooner or later that of a rank which waits.
-static cudaError_t own_stream(int32_t device, cudaStream_t *stream) {
-  static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-  static cudaStream_t streams[MOERT__CUDA_MAX_DEVICES]; // held for the life of the process
-  pthread_mutex_lock(&streams_lock);
-  cudaError_t error = streams[device] ? cudaSuccess : cudaStreamCreateWithFlags(&streams[device], cudaStreamNonBlocking);
-  *stream = streams[device];
-  pthread_mutex_unlock(&streams_lock);
-  return error;
+// Not on the legacy stream, which would wait for streams of the program.
+static cudaError_t clear(int32_t device, void *memory, size_t bytes) {
+  cudaStream_t stream = moert__cuda_own_stream(device);
+  cudaError_t error = cudaMemsetAsync(memory, 0, bytes, stream);
+  return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
-static cudaError_t clear(int32_t device, void *memory, size_t bytes) {
-  cudaStream_t stream;
-  cudaError_t error = own_stream(device, &stream);
-  if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, bytes, stream);
-  return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
+// What the pools keep is memory too, if there is no other.
+static cudaError_t allocate_whole(size_t bytes, void **memory) {
+  cudaError_t error = cudaMalloc(memory, bytes);
+  if (error != cudaErrorMemoryAllocation) return error;
+  cudaGetLastError();
+  trim_pools();
+  return cudaMalloc(memory, bytes);
 }
 
 static moert_status prepare_shared(int32_t device, size_t bytes, void *memory, moert__memory_handle *handle) {
@@ -115,7 +107,7 @@ moert_status moert__cuda_allocate_shared(int32_t device, size_t bytes, void **me
   size_t whole = handle ? (bytes / BLOCK + 1) * BLOCK : bytes > 0 ? bytes : 1;
   int32_t entered = moert__cuda_enter(device);
   void *made = NULL;
-  cudaError_t error = cudaMalloc(&made, whole);
+  cudaError_t error = allocate_whole(whole, &made);
   moert_status status = error == cudaSuccess ? prepare_shared(device, bytes, made, handle) : fail_of_size(error, "cudaMalloc", whole, device);
   if (status != MOERT_OK && cudaFree(made) != cudaSuccess) cudaGetLastError();
   moert__cuda_leave(entered);
@@ -213,6 +205,7 @@ void moert__cuda_unmap_host(void *memory) {
     if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
     *place = known->next;
     free(known);
+    if (!registrations) trim_pools(); // that was the last communicator
   }
   pthread_mutex_unlock(&lock);
   moert__cuda_leave(entered);

@@ -11,29 +11,38 @@ static moert_status finish(int32_t entered, cudaError_t error, const char *call)
 //===--- streams ----------------------------------------------------------------------------------===//
 
 // A device takes work from up to 32 queues, to which CUDA deals streams in turn as they are made. Behind a kernel that waits, all of its queue waits,
-// so ranks of one device need streams of different queues: those that are made one after the other, and stay.
+// so ranks of one device need streams of different queues, and the library's own work one that no rank has: those that are made one after the other,
+// and stay. Of the streams for contexts the first free one is taken, so that the last, which has the queue of the library's own, is the last resort.
 enum { STREAMS = 32 };
 typedef struct Streams {
   bool is_made, is_taken[STREAMS];
-  cudaStream_t streams[STREAMS];
+  cudaStream_t own, streams[STREAMS];
 } Streams;
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static Streams of_device[MOERT__CUDA_MAX_DEVICES];
 
 // Not ordered with the legacy stream: what a rank waits for must not stop the program's other work, nor be stopped by it.
-static cudaError_t make_streams(Streams *made) {
-  for (int i = 0; i < STREAMS; ++i) {
-    cudaError_t error = made->streams[i] ? cudaSuccess : cudaStreamCreateWithFlags(&made->streams[i], cudaStreamNonBlocking);
-    if (error != cudaSuccess) return error;
-  }
-  made->is_made = true;
-  return cudaSuccess;
+static cudaError_t make_stream(cudaStream_t *stream) { return *stream ? cudaSuccess : cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking); }
+
+static cudaError_t make_all(Streams *made) {
+  cudaError_t error = make_stream(&made->own);
+  for (int i = 0; i < STREAMS && error == cudaSuccess; ++i) error = make_stream(&made->streams[i]);
+  made->is_made = error == cudaSuccess;
+  return error;
 }
 
+moert_status moert__cuda_make_streams(int32_t device) {
+  pthread_mutex_lock(&streams_lock);
+  Streams *made = &of_device[device];
+  cudaError_t error = made->is_made ? cudaSuccess : make_all(made);
+  pthread_mutex_unlock(&streams_lock);
+  return error == cudaSuccess ? MOERT_OK : moert__cuda_fail(error, "cudaStreamCreateWithFlags");
+}
+
+cudaStream_t moert__cuda_own_stream(int32_t device) { return of_device[device].own; }
+
 static cudaError_t take_stream(Streams *from, cudaStream_t *stream) {
-  cudaError_t error = from->is_made ? cudaSuccess : make_streams(from);
-  if (error != cudaSuccess) return error;
   for (int i = 0; i < STREAMS; ++i) {
     if (from->is_taken[i]) continue;
     from->is_taken[i] = true;
@@ -133,10 +142,16 @@ moert_status moert__cuda_begin_capture(int32_t device, void *stream) {
   return finish(entered, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 }
 
-static cudaError_t instantiate(cudaGraph_t graph, void **capture) {
+// All of it is brought to the device here, where no rank needs to wait yet, and not with the first replay.
+static cudaError_t instantiate(cudaGraph_t graph, cudaStream_t stream, void **capture) {
   cudaGraphExec_t made = NULL;
   cudaError_t error = cudaGraphInstantiate(&made, graph, 0);
-  if (error == cudaSuccess) *capture = made;
+  if (error != cudaSuccess) return error;
+  error = cudaGraphUpload(made, stream);
+  if (error == cudaSuccess)
+    *capture = made;
+  else
+    cudaGraphExecDestroy(made);
   return error;
 }
 
@@ -147,7 +162,7 @@ moert_status moert__cuda_end_capture(int32_t device, void *stream, bool keep, vo
   cudaError_t error = cudaStreamEndCapture(stream, &graph);
   const char *call = "cudaStreamEndCapture";
   if (error == cudaSuccess && keep) {
-    error = instantiate(graph, capture);
+    error = instantiate(graph, stream, capture);
     call = "cudaGraphInstantiate";
   }
   if (graph) cudaGraphDestroy(graph);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define STR mlirStringRefCreateFromCString
+#define NO_MEMORY "cannot be given an interface: there is no memory"
 
 enum { MAX_NAME = 128 };
 #define NAME_RULE "1 to 127 visible ASCII characters without quotes, backslash, '=', ':' and ','"
@@ -324,6 +325,7 @@ static MlirLogicalResult writeArgument(const Function *function, intptr_t index,
 
 static MlirLogicalResult writeInterface(const Function *function) {
   MlirAttribute *entries = calloc((size_t)function->count + 1, sizeof *entries);
+  if (!entries) return moeError(function->op, NO_MEMORY);
   MlirLogicalResult result = MOE_OK;
   for (intptr_t i = 0; i < function->count && mlirLogicalResultIsSuccess(result); ++i) result = writeArgument(function, i, &entries[i]);
   if (mlirLogicalResultIsSuccess(result))
@@ -364,6 +366,7 @@ static MlirLogicalResult readFunction(Function *function) {
   MOE_TRY(checkFunctionName(function->op));
   function->count = count - 1;
   function->arguments = calloc((size_t)count, sizeof *function->arguments);
+  if (!function->arguments) return moeError(function->op, NO_MEMORY);
   MOE_TRY(checkResults(function->op));
   for (intptr_t i = 0; i < function->count; ++i) MOE_TRY(readArgument(function, i, attributes));
   MOE_TRY(markDestinations(function));
@@ -385,6 +388,8 @@ static MlirLogicalResult run(MlirOperation module, const char *const *options) {
   MoeOpList found = MOE_FIND(module, "func.func");
   Function *functions = calloc((size_t)found.count + 1, sizeof *functions);
   intptr_t count = 0;
+  if (!functions) free(found.ops);
+  if (!functions) return moeError(module, NO_MEMORY);
   for (intptr_t i = 0; i < found.count; ++i) {
     MlirBlock entry = mlirRegionGetFirstBlock(mlirOperationGetRegion(found.ops[i], 0));
     if (!mlirBlockIsNull(entry) && moeIsPublic(found.ops[i])) functions[count].op = found.ops[i], functions[count++].entry = entry;

@@ -252,6 +252,7 @@ static void writeEntry(Text *text, const char *name, MlirAttribute interface) {
 static void writeFunction(Text *text, const char *name, MlirAttribute interface, bool capturable, Field *fields) {
   intptr_t count = mlirArrayAttrGetNumElements(interface);
   Field *arguments = calloc((size_t)count * ARGUMENT_FIELDS + 1, sizeof *arguments);
+  if ((text->lost |= !arguments)) return;
   for (intptr_t i = 0; i < count; ++i) writeArgument(text, mlirArrayAttrGetElement(interface, i), &arguments[i * ARGUMENT_FIELDS]);
   writeEntry(text, name, interface);
   fields[0] = global(writeString(text, STR(name)));
@@ -266,6 +267,7 @@ static void writeFunction(Text *text, const char *name, MlirAttribute interface,
 
 static int writeKernelKeys(Text *text, MlirAttribute keys, intptr_t count) {
   Field *fields = calloc((size_t)count + 1, sizeof *fields);
+  if ((text->lost |= !fields)) return -1;
   for (intptr_t i = 0; i < count; ++i) fields[i] = global(writeString(text, mlirStringAttrGetValue(mlirArrayAttrGetElement(keys, i))));
   int table = writeTable(text, count, 1, fields);
   free(fields);
@@ -330,7 +332,8 @@ static MlirLogicalResult writeFunctions(Text *text, MlirOperation module, const 
   Field *fields = calloc((size_t)found->count * FUNCTION_FIELDS + 1, sizeof *fields);
   char (*names)[256] = calloc((size_t)found->count + 1, sizeof *names);
   intptr_t count = 0;
-  for (intptr_t i = 0; i < found->count; ++i) {
+  text->lost |= !fields || !names;
+  for (intptr_t i = 0; !text->lost && i < found->count; ++i) {
     if (!exportedName(found->ops[i], names[count], sizeof *names)) continue;
     MlirAttribute interface = mlirOperationGetAttributeByName(found->ops[i], STR(MOE_INTERFACE));
     bool capturable = mlirAttributeIsNull(mlirOperationGetAttributeByName(found->ops[i], STR(MOE_NOT_CAPTURABLE)));
@@ -339,7 +342,8 @@ static MlirLogicalResult writeFunctions(Text *text, MlirOperation module, const 
   }
   if (count) writeGraph(text, module, writeTable(text, count, FUNCTION_FIELDS, fields), count);
   free(fields), free(names);
-  return count ? MOE_OK : moeError(module, "has no public function with a body to export: run moe-declare-interface before bufferization");
+  return count || text->lost ? MOE_OK
+                             : moeError(module, "has no public function with a body to export: run moe-declare-interface before bufferization");
 }
 
 static MlirLogicalResult writeModule(Text *text, MlirOperation module) {

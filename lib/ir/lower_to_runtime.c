@@ -21,7 +21,7 @@
 
 //===--- types that mean nothing below this pass --------------------------------------------------===//
 
-// !moe.context is a pointer, and host memory is memory.
+// !moe.context is a pointer, and host memory is memory. What stays as it is because there is no memory for it, the conversions to LLVM refuse.
 static MlirType loweredType(MlirType type) {
   if (moeMlirTypeIsAContext(type)) return moePointerType(mlirTypeGetContext(type));
   if (mlirTypeIsAUnrankedMemRef(type) && moeMlirAttributeIsAHost(mlirUnrankedMemrefGetMemorySpace(type)))
@@ -29,6 +29,7 @@ static MlirType loweredType(MlirType type) {
   if (!mlirTypeIsAMemRef(type) || !moeMlirAttributeIsAHost(mlirMemRefTypeGetMemorySpace(type))) return type;
   intptr_t rank = mlirShapedTypeGetRank(type); // of any view in the function
   int64_t *shape = malloc((size_t)(rank + 1) * sizeof *shape);
+  if (!shape) return type;
   for (intptr_t dim = 0; dim < rank; ++dim) shape[dim] = mlirShapedTypeGetDimSize(type, dim);
   MlirType lowered = mlirMemRefTypeGet(mlirShapedTypeGetElementType(type), rank, shape, mlirMemRefTypeGetLayout(type), mlirAttributeGetNull());
   free(shape);
@@ -45,6 +46,7 @@ static void lowerDeclaration(MlirOperation function) {
   MlirType type = mlirTypeAttrGetValue(mlirOperationGetAttributeByName(function, STR("function_type")));
   intptr_t inputs = mlirFunctionTypeGetNumInputs(type), results = mlirFunctionTypeGetNumResults(type);
   MlirType *types = malloc((size_t)(inputs + results + 1) * sizeof *types);
+  if (!types) return;
   for (intptr_t i = 0; i < inputs; ++i) types[i] = loweredType(mlirFunctionTypeGetInput(type, i));
   for (intptr_t i = 0; i < results; ++i) types[inputs + i] = loweredType(mlirFunctionTypeGetResult(type, i));
   MlirType lowered = mlirFunctionTypeGet(mlirOperationGetContext(function), inputs, types, results, types + inputs);
@@ -94,15 +96,17 @@ static MlirBlock returnStatuses(MlirOperation function) {
   return exit;
 }
 
-static void setFunctionType(MlirOperation function, MlirBlock entry) {
+static MlirLogicalResult setFunctionType(MlirOperation function, MlirBlock entry) {
   MlirContext mlir = mlirOperationGetContext(function);
   MlirType i32 = mlirIntegerTypeGet(mlir, 32);
   intptr_t count = mlirBlockGetNumArguments(entry);
   MlirType *inputs = malloc((size_t)(count + 1) * sizeof *inputs);
+  if (!inputs) return moeError(function, "cannot be lowered: there is no memory");
   for (intptr_t i = 0; i < count; ++i) inputs[i] = mlirValueGetType(mlirBlockGetArgument(entry, i));
   mlirOperationSetAttributeByName(function, STR("function_type"), mlirTypeAttrGet(mlirFunctionTypeGet(mlir, count, inputs, 1, &i32)));
   mlirOperationSetAttributeByName(function, STR("llvm.emit_c_interface"), mlirUnitAttrGet(mlir));
   free(inputs);
+  return MOE_OK;
 }
 
 static MlirLogicalResult lowerOps(MlirOperation function, MoeLowering *lowering) {
@@ -141,7 +145,7 @@ static MlirLogicalResult lowerFunction(MlirOperation function, bool host) {
                           .context = context,
                           .entry = entry,
                           .exit = returnStatuses(function)};
-  setFunctionType(function, entry);
+  MOE_TRY(setFunctionType(function, entry));
   markCapturable(function);
   return lowerOps(function, &lowering);
 }

@@ -47,6 +47,7 @@ static MlirLogicalResult dropResults(MlirOperation function, MlirBlock entry) {
   free(returns.ops);
   intptr_t count = mlirBlockGetNumArguments(entry);
   MlirType *inputs = malloc((size_t)(count + 1) * sizeof *inputs);
+  if (!inputs) return moeError(function, "cannot be lowered: there is no memory");
   for (intptr_t i = 0; i < count; ++i) inputs[i] = mlirValueGetType(mlirBlockGetArgument(entry, i));
   mlirOperationSetAttributeByName(function, STR("function_type"), mlirTypeAttrGet(mlirFunctionTypeGet(mlir, count, inputs, 0, NULL)));
   mlirOperationRemoveAttributeByName(function, STR("res_attrs"));

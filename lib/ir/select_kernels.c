@@ -106,12 +106,20 @@ static void nameInstance(Key *name, const MoeKernelInstance *instance, const cha
   }
 }
 
+// "kernel moe.combine/sm_90a/bf16,hidden_size=4096,top_k=8 (exact, set default)": libraries of smaller sets do not have it.
+static void describeExact(char *text, size_t size, const char *name, MoeKernelSet set) {
+  if (set == MOE_KERNEL_SET_MINIMAL)
+    snprintf(text, size, "kernel %s (exact)", name);
+  else
+    snprintf(text, size, "kernel %s (exact, set %s)", name, moeKernelSetName(set));
+}
+
 // "generic kernel; nearest moe.combine/sm_90a/bf16,hidden_size=7168,top_k=8: hidden_size is 7000, the nearest instance has 7168"
 static void describe(char *text, size_t size, const MoeKernelMatch *match, const char *target) {
   Key name = {{0}, 0, '/'};
   if (match->instance) nameInstance(&name, match->instance, target);
   if (match->answer == MOE_KERNEL_EXACT)
-    snprintf(text, size, "kernel %s (exact)", name.text);
+    describeExact(text, size, name.text, match->instance->set);
   else if (match->instance)
     snprintf(text, size, "generic kernel; nearest %s: %s", name.text, match->why);
   else
@@ -150,10 +158,10 @@ static MlirLogicalResult selectAll(MlirOperation module, const Request *request)
   MoeOpList ours = MOE_FIND(module, "moe.", "ep.");
   MlirAttribute *keys = calloc((size_t)ours.count + 1, sizeof *keys);
   intptr_t count = 0;
-  MlirLogicalResult result = MOE_OK;
-  for (intptr_t i = 0; i < ours.count; ++i)
+  MlirLogicalResult result = keys ? MOE_OK : moeError(module, "cannot be given kernels: there is no memory");
+  for (intptr_t i = 0; keys && i < ours.count; ++i)
     if (mlirLogicalResultIsFailure(selectKernel(ours.ops[i], request, keys, &count))) result = MOE_FAIL; // all of them, each with its place
-  mlirOperationSetAttributeByName(module, STR(MOE_KERNELS), mlirArrayAttrGet(mlir, count, keys));
+  if (keys) mlirOperationSetAttributeByName(module, STR(MOE_KERNELS), mlirArrayAttrGet(mlir, count, keys));
   mlirOperationSetAttributeByName(module, STR(MOE_TARGET), mlirStringAttrGet(mlir, STR(request->target)));
   free(keys), free(ours.ops);
   return result;

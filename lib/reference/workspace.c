@@ -142,12 +142,20 @@ static void raise_flags(const moert__workspace *workspace, int field) {
   }
 }
 
+// A flag is the epoch, not beyond it: before a peer raises it again, it waits for one that this rank raises after this wait. And so one that no op
+// has raised for half of all epochs, which wrap, is not taken for raised.
 static moert_status await_flags(const moert__workspace *workspace, moert_context *context, int field, const char *what) {
   const _Atomic uint32_t *flags = moert__workspace_region(workspace, workspace->rank, field);
   int64_t deadline = moert__deadline_ns(context);
   for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
     if (!moert__workspace_lives(workspace, peer)) continue;
-    moert__wait wait = {flags + peer, epoch_of(workspace), peer, what, announcement_at(workspace, workspace->rank, peer), workspace->announcement};
+    moert__wait wait = {.word = flags + peer,
+                        .epoch = epoch_of(workspace),
+                        .peer = peer,
+                        .what = what,
+                        .announced = announcement_at(workspace, workspace->rank, peer),
+                        .expected = workspace->announcement,
+                        .exact = true};
     moert_status status = moert__wait_for(context, &wait, deadline);
     if (status) return status;
   }

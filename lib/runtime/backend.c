@@ -34,7 +34,10 @@ static moert_status load(const moert__backend **backend) {
   char path[4096];
   find_library(path);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return moert__fail(MOERT_ERROR_LOAD, "the CUDA backend, %s, cannot be loaded: %s", MOERT_CUDA_LIBRARY, dlerror());
+  if (!library)
+    return moert__fail(MOERT_ERROR_LOAD,
+                       "the CUDA backend, %s, cannot be loaded: %s; builds with MOE_ENABLE_CUDA have it, and it lies beside libmoert",
+                       MOERT_CUDA_LIBRARY, dlerror());
   void *symbol = dlsym(library, MOERT__BACKEND_SYMBOL);
   moert__backend_getter *get;
   memcpy(&get, &symbol, sizeof get); // ISO C has no conversion between the two

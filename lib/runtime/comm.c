@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 //===--- the default deadline ---------------------------------------------------------------------===//
 
@@ -99,7 +98,7 @@ static moert_status check_crowding(const moert__group *group) {
 //===--- groups -----------------------------------------------------------------------------------===//
 
 size_t moert__place_bytes(int32_t size) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = sizeof(moert__place) + (size_t)size * sizeof(moert__control);
+  size_t page = moert__page_bytes(), bytes = sizeof(moert__place) + (size_t)size * sizeof(moert__control);
   return (bytes + page - 1) / page * page;
 }
 
@@ -160,17 +159,13 @@ moert_comm *moert__create_rank(moert__group *group, int32_t rank, int64_t timeou
   comm->rank = rank;
   comm->timeout_ms = timeout_ms;
   comm->mask = UINT64_MAX >> (MOERT_MAX_RANKS - group->size);
-  pthread_mutex_init(&comm->faults_lock, NULL);
+  pthread_mutex_init(&comm->records_lock, NULL);
   atomic_init(&moert__control_of(comm, rank)->waiting.peer, -1);
   return comm;
 }
 
 static void free_rank(moert_comm *comm) {
-  for (moert__fault_link *at = comm->faults, *next; at; at = next) {
-    next = at->next;
-    free(at);
-  }
-  pthread_mutex_destroy(&comm->faults_lock);
+  pthread_mutex_destroy(&comm->records_lock);
   free(comm);
 }
 
@@ -254,56 +249,16 @@ static moert_status tell_standing_error(const moert_comm *comm) {
                      moert_status_text(status));
 }
 
-//===--- faults of kernels ------------------------------------------------------------------------===//
-
-moert_status moert__comm_add_fault(moert_comm *comm, moert__fault *fault) {
-  moert__fault_link *link = malloc(sizeof *link);
-  if (!link) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a context");
-  pthread_mutex_lock(&comm->faults_lock);
-  *link = (moert__fault_link){comm->faults, fault};
-  comm->faults = link;
-  pthread_mutex_unlock(&comm->faults_lock);
-  return MOERT_OK;
-}
-
-void moert__comm_remove_fault(moert_comm *comm, moert__fault *fault) {
-  pthread_mutex_lock(&comm->faults_lock);
-  moert__fault_link **at = &comm->faults;
-  while (*at && (*at)->fault != fault) at = &(*at)->next;
-  moert__fault_link *found = *at;
-  if (found) *at = found->next;
-  pthread_mutex_unlock(&comm->faults_lock);
-  free(found);
-}
-
-// The first fault that stands in a record, with its text; only those of exchanges if `shared`.
-static moert_status tell_fault(moert_comm *comm, bool shared) {
-  moert_status status = MOERT_OK;
-  pthread_mutex_lock(&comm->faults_lock);
-  for (const moert__fault_link *at = comm->faults; at && !status; at = at->next) {
-    bool is_shared = moert__fault_is_shared(at->fault);
-    if (shared && !is_shared) continue;
-    status = moert__fault_tell(at->fault);
-    if (is_shared) moert__comm_note(comm, status);
-  }
-  pthread_mutex_unlock(&comm->faults_lock);
-  return status;
-}
-
-void moert__forget_faults(moert_comm *comm) {
-  pthread_mutex_lock(&comm->faults_lock);
-  for (const moert__fault_link *at = comm->faults; at; at = at->next) moert__fault_take(at->fault);
-  pthread_mutex_unlock(&comm->faults_lock);
-}
+//===--- checks ---------------------------------------------------------------------------------===//
 
 moert_status moert__standing_error(moert_comm *comm) {
   moert_status status = tell_standing_error(comm);
-  return status ? status : tell_fault(comm, true);
+  return status ? status : moert__comm_tell_fault(comm, true);
 }
 
 moert_status moert_comm_check(moert_comm *comm) {
   if (!comm) return moert__fail(MOERT_ERROR_NULL_POINTER, "comm is NULL");
-  moert_status status = tell_fault(comm, false);
+  moert_status status = moert__comm_tell_fault(comm, false);
   return status ? status : tell_standing_error(comm);
 }
 

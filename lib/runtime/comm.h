@@ -5,6 +5,7 @@
 // symmetric.c  symmetric memory and notes
 // recover.c    going on without ranks
 // process.c    ranks that are processes
+// record.c     records of what kernels of a rank's contexts report
 // dump.c       what ranks wait for
 //
 // The ranks of a group meet in one *place*: memory that all of them address, and their devices too, with a control block for each rank. It has no
@@ -55,6 +56,8 @@ typedef struct moert__proposal {
   _Atomic uint32_t seen[MOERT_MAX_RANKS]; // of each rank the newest number that this one has seen
 } moert__proposal;
 
+enum { MOERT__RECORDS = 32 };
+
 typedef struct moert__control {
   _Alignas(MOERT__LINE) _Atomic uint32_t arrived; // at this meeting
   _Atomic uint64_t announced;                     // kind of meeting << 32 | its number
@@ -67,6 +70,7 @@ typedef struct moert__control {
   moert__vote votes[2];
   _Alignas(MOERT__LINE) moert__waiting waiting;
   _Alignas(MOERT__LINE) moert__proposal proposal;
+  _Alignas(MOERT__LINE) moert__fault records[MOERT__RECORDS]; // of the rank's contexts, which its kernels write (record.c)
 } moert__control;
 
 _Static_assert(offsetof(moert__control, failed) == offsetof(moert__control, status) + sizeof(int), "kernels read status and failed as two ints");
@@ -107,10 +111,7 @@ typedef struct moert__group {
   moert__block *left[MOERT_MAX_RANKS]; // blocks of ranks whose handle is gone; peers may still write there
 } moert__group;
 
-typedef struct moert__fault_link {
-  struct moert__fault_link *next;
-  moert__fault *fault;
-} moert__fault_link;
+typedef struct moert__record_link moert__record_link; // record.c
 
 struct moert_comm {
   moert__group *group;
@@ -124,8 +125,9 @@ struct moert_comm {
   uint32_t ticket; // of the last proposal
   // Of each rank the last proposal with which all came together, and the last that was in the way when masks differed.
   uint32_t met[MOERT_MAX_RANKS], refused[MOERT_MAX_RANKS];
-  pthread_mutex_t faults_lock; // contexts come and go on any thread
-  moert__fault_link *faults;
+  pthread_mutex_t records_lock; // contexts come and go on any thread
+  uint32_t taken_records;       // of the control block: bits
+  moert__record_link *records;
 };
 
 static inline moert__control *moert__control_of(const moert_comm *comm, int32_t rank) { return &comm->group->place->controls[rank]; }
@@ -147,8 +149,6 @@ void moert__release_group(moert__group *group);
 moert_comm *moert__create_rank(moert__group *group, int32_t rank, int64_t timeout_ms);
 // An error that stands, be it one of a kernel that nobody has looked at yet: a collective returns it without waiting for anybody.
 moert_status moert__standing_error(moert_comm *comm);
-// What kernels have reported so far is forgotten.
-void moert__forget_faults(moert_comm *comm);
 moert_status moert__check_timeout(const moert_comm *comm, int64_t *timeout_ms); // and put the default for 0
 
 //===--- wait.c -----------------------------------------------------------------------------------===//
@@ -170,8 +170,7 @@ typedef enum moert__meeting {
   MOERT__MEETING_ALLOC,
   MOERT__MEETING_FREE,
   MOERT__MEETING_MAP, // of processes alone, as the next
-  MOERT__MEETING_UNMAP,
-  MOERT__MEETING_AGREE
+  MOERT__MEETING_UNMAP
 } moert__meeting;
 
 // Votes of the meeting that is next for this rank, and of the last.
@@ -184,6 +183,13 @@ moert_status moert__meet(moert_comm *comm, moert__meeting kind, int64_t timeout_
 void moert__free_blocks(const moert__group *group, int32_t rank, moert__block *blocks);
 // Calls moert__workspace_recover for every note; the first error.
 moert_status moert__symmetric_recover(moert_comm *comm, uint64_t mask);
+
+//===--- record.c ---------------------------------------------------------------------------------===//
+
+// The status of a fault that stands in a record, with its text as the last error; only those of exchanges if `shared`.
+moert_status moert__comm_tell_fault(moert_comm *comm, bool shared);
+// What kernels have reported so far is forgotten.
+void moert__forget_faults(moert_comm *comm);
 
 //===--- process.c --------------------------------------------------------------------------------===//
 

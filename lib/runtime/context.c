@@ -1,6 +1,6 @@
 //===- context.c - contexts and their arena ---------------------------------------------------------===//
 //
-// On a device a context has a stream and a page of host memory for the faults of its kernels.
+// On a device a context has a stream, and a record for the faults of its kernels in host memory.
 //
 // The arena is a list of chunks that only grows: a graph call takes from the current chunk and moves on to the next when it does not suffice. After
 // the call the chunks are empty and stay, so that calls after the first allocate nothing.
@@ -12,8 +12,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { ALIGNMENT = 256, SMALLEST_CHUNK = 64 << 10 };
 
@@ -32,7 +30,7 @@ struct moert_context {
   void *stream;
   bool owns_stream;
   moert_status launch_status; // of the kernels of the graph function that is being called; MOERT_OK outside
-  moert__fault *fault;        // a page that is mapped to the devices; NULL on the host backend
+  moert__fault *fault;        // the communicator's; NULL on the host backend
   char *stop_op, *stop_phase; // owned copies of the options' strings
   moert_status status;        // the first error, met when the communicator had recovered `recoveries` times
   uint32_t recoveries;
@@ -99,28 +97,6 @@ static moert_status copy_string(const char *text, char **copy) {
   return !text || *copy ? MOERT_OK : moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a context");
 }
 
-static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
-
-// Shared pages: a fork would otherwise give the process another page than the one that the devices know.
-static moert_status create_fault(moert_context *context) {
-  void *page = mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for the faults of a context");
-  moert_status status = context->backend->map_host(page, page_bytes());
-  if (status) {
-    munmap(page, page_bytes());
-    return status;
-  }
-  context->fault = page;
-  return moert__comm_add_fault(context->comm, context->fault);
-}
-
-static void destroy_fault(moert_context *context) {
-  if (!context->fault) return;
-  moert__comm_remove_fault(context->comm, context->fault);
-  context->backend->unmap_host(context->fault);
-  munmap(context->fault, page_bytes());
-}
-
 static moert_status create_stream(moert_context *context) {
   context->stream = context->options.stream;
   if (context->stream) return MOERT_OK;
@@ -133,7 +109,7 @@ static moert_status fill_context(moert_context *context) {
   moert_status status = copy_string(context->options.stop_op, &context->stop_op);
   if (!status) status = copy_string(context->options.stop_phase, &context->stop_phase);
   if (status || is_host(context->backend)) return status;
-  status = create_fault(context);
+  status = moert__comm_create_fault(context->comm, &context->fault);
   return status ? status : create_stream(context);
 }
 
@@ -175,7 +151,7 @@ void moert_context_destroy(moert_context *context) {
     destroy_chunk(context, at);
   }
   if (context->owns_stream) context->backend->destroy_stream(context->device, context->stream);
-  destroy_fault(context);
+  moert__comm_destroy_fault(context->comm, context->fault);
   free(context->stop_op);
   free(context->stop_phase);
   free(context);
@@ -264,6 +240,7 @@ void moert__context_note(moert_context *context, moert_status status) {
 }
 
 moert_status moert__context_take_fault(moert_context *context) {
+  if (!moert__fault_status(context->fault)) return MOERT_OK; // one that stands stays as it is
   bool shared = moert__fault_is_shared(context->fault);
   moert_status status = moert__fault_take(context->fault);
   moert__context_note(context, status);

@@ -57,11 +57,24 @@ static void describe_rank(const moert_comm *comm, int32_t rank, moert__text *tex
   moert__append(text, ", %" PRIu32 " meetings", atomic_load_explicit(&theirs->arrived, memory_order_acquire));
 }
 
+// What kernels of a context wait for, or have reported and the host has not taken; false: nothing. Devices write while this reads: the text of a
+// fault that is replaced meanwhile may have parts of both.
+static bool describe_record(const moert_comm *comm, int32_t rank, const moert__fault *record, moert__text *text) {
+  moert__append(text, "rank %" PRId32 " of %" PRId32 ": a kernel ", rank, comm->group->size);
+  if (moert__fault_describe_wait(record, text)) return true;
+  moert__append(text, "reported ");
+  return moert__fault_describe(record, text) != MOERT_OK;
+}
+
 void moert_comm_dump(const moert_comm *comm, void (*write)(void *user, const char *line), void *user) {
   if (!comm || !write) return;
   for (int32_t r = 0; r < comm->group->size; ++r) {
     moert__text text = {0};
     describe_rank(comm, r, &text);
     write(user, text.data);
+    for (int i = 0; i < MOERT__RECORDS; ++i) {
+      moert__text record = {0};
+      if (describe_record(comm, r, &moert__control_of(comm, r)->records[i], &record)) write(user, record.data);
+    }
   }
 }

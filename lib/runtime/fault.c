@@ -69,14 +69,30 @@ static void append_values(moert__text *text, const char *format, const long long
   moert__append(text, "%s", format);
 }
 
+moert_status moert__fault_describe(const moert__fault *fault, moert__text *text) {
+  moert_status status = moert__fault_status(fault);
+  if (!status) return MOERT_OK;
+  moert__append(text, "%s: ", moert__op_name(fault->op));
+  append_values(text, format_of(fault->kind), fault->values);
+  return status;
+}
+
+bool moert__fault_describe_wait(const moert__fault *fault, moert__text *text) {
+  uint64_t waiting = __atomic_load_n(&fault->waiting, __ATOMIC_RELAXED);
+  if (!waiting) return false;
+  int op = (int)(waiting >> MOERT__WAITING_OP & 0xffff), what = (int)(waiting >> MOERT__WAITING_WHAT & 0xff);
+  moert__append(text, "waits for rank %d (%s, epoch %" PRIu32 ") in %s", (int)(waiting >> MOERT__WAITING_PEER) - 1, awaited_text(what),
+                (uint32_t)waiting, moert__op_name(op));
+  return true;
+}
+
 //===--- look and take ----------------------------------------------------------------------------===//
 
 moert_status moert__fault_tell(const moert__fault *fault) {
-  moert_status status = moert__fault_status(fault);
-  if (!status) return MOERT_OK;
   moert__text text = {0};
-  append_values(&text, format_of(fault->kind), fault->values);
-  const char *outer = moert__enter_op(moert__op_name(fault->op));
+  moert_status status = moert__fault_describe(fault, &text);
+  if (!status) return MOERT_OK;
+  const char *outer = moert__enter_op(NULL); // the text has the fault's own
   moert__fail(status, "%s", text.data);
   moert__enter_op(outer);
   return status;

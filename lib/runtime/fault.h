@@ -1,7 +1,7 @@
 //===- fault.h - what a kernel reports to the host --------------------------------------------------===//
 //
 // A kernel cannot return a status. It writes a record to host memory that is mapped to its device; the host makes a status and a text of it when it
-// next looks. Kernels include this file.
+// next looks. For moert_comm_dump a kernel that has waited long says there what it waits for. Kernels include this file.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_FAULT_H
@@ -65,7 +65,12 @@ typedef struct moert__fault {
   int kind;            // moert__fault_kind
   int op;              // MOERT__OP_...
   long long values[6]; // those of the format in order; for %s a moert__awaited
+
+  // What a kernel has been waiting for, for some milliseconds at least: epoch | op << ..._OP | moert__awaited << ..._WHAT | (peer + 1) << ..._PEER;
+  // 0: none has. Apart from the fault.
+  unsigned long long waiting;
 } moert__fault;
+enum { MOERT__WAITING_OP = 32, MOERT__WAITING_WHAT = 48, MOERT__WAITING_PEER = 56 };
 
 // What the kernels of an exchange need to know of the communicator; a kernel parameter.
 typedef struct moert__watch {

@@ -91,11 +91,9 @@ static void *allocate_private(size_t bytes) {
   return remember(begin + sizeof(origin) + (ALIGNMENT - first % ALIGNMENT) % ALIGNMENT, begin, 0, -1);
 }
 
-static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
-
 // `file` behind a page for the origin; NULL if it cannot be mapped.
 static void *map_file(int file, size_t bytes, int kept) {
-  size_t page = page_bytes(), mapped = (bytes + page - 1) / page * page + page;
+  size_t page = moert__page_bytes(), mapped = (bytes + page - 1) / page * page + page;
   unsigned char *begin = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (begin == MAP_FAILED) return NULL;
   if (mapped > page && mmap(begin + page, mapped - page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {

@@ -16,6 +16,9 @@
 
 #include "lib/runtime/shared.h"
 #include <stdatomic.h>
+#include <unistd.h>
+
+static inline size_t moert__page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 //===--- status.c ---------------------------------------------------------------------------------===//
 
@@ -104,16 +107,16 @@ bool moert__fault_is_shared(const moert__fault *fault);
 //===--- comm.h -----------------------------------------------------------------------------------===//
 
 const moert__backend *moert__comm_backend(const moert_comm *comm);
-// The records of this rank's contexts: a check of the communicator looks at them too. OUT_OF_MEMORY if there is none for the list; to remove one that
-// is not in it does nothing.
-moert_status moert__comm_add_fault(moert_comm *comm, moert__fault *fault);
-void moert__comm_remove_fault(moert_comm *comm, moert__fault *fault);
+// A record for the kernels of one more context of this rank, with nothing in it; a check of the communicator looks at it too. To destroy NULL does
+// nothing.
+moert_status moert__comm_create_fault(moert_comm *comm, moert__fault **fault);
+void moert__comm_destroy_fault(moert_comm *comm, moert__fault *fault);
 // What kernels need to know of the ranks; `timeout_ns`, `fault` and `op` stay 0 for the context.
 moert__watch moert__comm_watch(moert_comm *comm);
 // How often moert_comm_recover has cleared the errors of this rank: contexts forget theirs when the number has changed.
 uint32_t moert__comm_recoveries(const moert_comm *comm);
 
-// Wait until *word has reached `epoch` (compared with >=, modulo 2^32), with acquire order.
+// Wait until *word is `epoch`, or if not `exact` has gone beyond it (modulo 2^32), with acquire order.
 // Meanwhile look at *announced, if not NULL: what `peer` says that it is doing, hash << 32 | epoch. The same epoch with another hash than
 // `expected`'s is PEER_MISMATCH. A peer that has reported an error, or whose process has ended, is PEER_FAILED, and so is one that has gone on
 // without this rank; past the context's deadline it is PEER_TIMEOUT. The last error says who waited for whom, in which op, for what (`what`: "its
@@ -125,6 +128,7 @@ typedef struct moert__wait {
   const char *what;
   const _Atomic uint64_t *announced;
   uint64_t expected;
+  bool exact;
 } moert__wait;
 moert_status moert__wait_for(moert_context *context, const moert__wait *wait, int64_t deadline_ns);
 int64_t moert__deadline_ns(const moert_context *context); // now + timeout, on the monotonic clock

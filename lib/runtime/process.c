@@ -117,8 +117,11 @@ static moert_status prepare(joining *j, const moert_comm_options *given) {
 static moert_status gather(joining *j, moert_status status) {
   j->mine.status = (int32_t)status;
   memset(j->all, 0, sizeof j->all); // larger than `size` hellos: a rank with too small a size finds more ranks here
+  uint64_t failures = moert__count_failures();
   int failed = j->allgather(j->user, &j->mine, sizeof j->mine, j->all);
-  return failed ? moert__fail(MOERT_ERROR_PEER_FAILED, "the caller's allgather returned %d", failed) : MOERT_OK;
+  if (!failed) return MOERT_OK;
+  if (failures == moert__count_failures()) return moert__fail(MOERT_ERROR_PEER_FAILED, "the caller's allgather returned %d", failed);
+  return moert__fail(MOERT_ERROR_PEER_FAILED, "the caller's allgather returned %d: %s", failed, moert_last_error()); // moert_nccl_allgather's
 }
 
 static moert_status check_hello(const joining *j, int32_t rank) {

@@ -1,6 +1,7 @@
 //===- runtime.h - what only the files of lib/runtime share -----------------------------------------===//
 //
 // status.c   texts of several parts, the current op
+// fault.c    texts of records
 // comm.c     the default deadline
 // context.c  calls on a context's device
 // kernel.c   what handles stand for
@@ -22,6 +23,16 @@ typedef struct moert__text {
   char data[1536];
 } moert__text;
 void moert__append(moert__text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// How often moert__fail was called on this thread.
+uint64_t moert__count_failures(void);
+
+//===--- fault.c ----------------------------------------------------------------------------------===//
+
+// Append "<op>: <text>" of the fault that stands in a record, and return its status; nothing if none does.
+moert_status moert__fault_describe(const moert__fault *fault, moert__text *text);
+// Append what a kernel waits for; false: none waits long.
+bool moert__fault_describe_wait(const moert__fault *fault, moert__text *text);
 
 //===--- comm.c -----------------------------------------------------------------------------------===//
 

@@ -6,7 +6,7 @@
 // tensor.c   element types, sizes, addresses
 // ops.c      the ops
 // context.c  contexts: stream, faults, arena
-// comm.c     communicators: agreement, symmetric memory
+// comm.c     communicators: errors, symmetric memory
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_SHARED_H
@@ -92,10 +92,6 @@ MOERT__SHARED moert_status moert__context_check_not_capturing(const moert_contex
 
 // Record this rank's first error for itself and its peers. Statuses of class 1 and 2 and STOPPED are not recorded.
 MOERT__SHARED void moert__comm_note(moert_comm *comm, moert_status status);
-
-// Collective: that all living ranks pass the same `value`. Else all of them return PEER_MISMATCH, which becomes their first error: "rank 1 <what>
-// than rank 0", `what` being "used other parameters". `timeout_ms` 0: the communicator's default.
-MOERT__SHARED moert_status moert__comm_agree(moert_comm *comm, uint64_t value, const char *what, int64_t timeout_ms);
 
 // Host memory that belongs to an address in this rank's symmetric memory: what a rank remembers of a workspace. NULL if there is none. It is made
 // zeroed, unless it is there already, and freed with the block that the address lies in.

@@ -12,6 +12,7 @@
 
 static _Thread_local char last_error[2048];
 static _Thread_local const char *current_op;
+static _Thread_local uint64_t failures;
 
 const char *moert_status_name(moert_status status) {
   switch (status) {
@@ -40,6 +41,7 @@ const char *moert_version(void) { return MOE_VERSION; }
 int64_t moert_abi_version(void) { return MOERT_ABI_VERSION; }
 
 moert_status moert__fail(moert_status status, const char *format, ...) {
+  ++failures;
   char text[sizeof last_error]; // an argument may be the last error itself
   va_list arguments;
   va_start(arguments, format);
@@ -56,6 +58,8 @@ moert_status moert__fail(moert_status status, const char *format, ...) {
   }
   return status;
 }
+
+uint64_t moert__count_failures(void) { return failures; }
 
 const char *moert__enter_op(const char *op) {
   const char *previous = current_op;

@@ -37,12 +37,14 @@ void moert__free_blocks(const moert__group *group, int32_t rank, moert__block *b
   }
 }
 
-// NULL if there is no memory.
-static moert__block *create_block(const moert_comm *comm, size_t bytes, moert__memory_handle *handle) {
+// NULL if it fails.
+static moert__block *create_block(const moert_comm *comm, size_t bytes, moert__memory_handle *handle, moert_status *status) {
   const moert__group *group = comm->group;
   moert__block *made = calloc(1, sizeof *made);
   void *memory;
-  if (!made || group->backend->allocate_shared(group->devices[comm->rank], bytes, &memory, group->processes ? handle : NULL)) {
+  *status = made ? group->backend->allocate_shared(group->devices[comm->rank], bytes, &memory, group->processes ? handle : NULL)
+                 : MOERT_ERROR_OUT_OF_MEMORY;
+  if (*status) {
     free(made);
     return NULL;
   }
@@ -82,10 +84,11 @@ static moert_status check_same(const moert_comm *comm, const char *subject, cons
                      text.data);
 }
 
-// Whether all ranks voted for the same size and all have memory.
-static moert_status check_votes(const moert_comm *comm, size_t bytes) {
+// Whether all ranks voted for the same size and all have memory; `own`: how this rank fared.
+static moert_status check_votes(const moert_comm *comm, size_t bytes, moert_status own) {
   moert_status status = check_same(comm, "symmetric memory must have one size", "asked for", "for");
   if (status) return status;
+  if (own && own != MOERT_ERROR_OUT_OF_MEMORY) return own; // its text stands
   for (int32_t r = 0; r < comm->group->size; ++r)
     if (moert__lives(comm, r) && !memory_of(comm, r))
       return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "rank %" PRId32 " has no memory for %zu bytes of symmetric memory", r, bytes);
@@ -149,13 +152,15 @@ moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory
   moert_status status = moert__standing_error(comm);
   if (status) return status;
   moert__memory_handle handle = {0};
-  moert__block *made = create_block(comm, bytes, &handle);
+  moert_status own;
+  moert__block *made = create_block(comm, bytes, &handle, &own);
+  if (own == MOERT_ERROR_DEVICE) moert__comm_note(comm, own); // as everywhere: it may have stopped for good
   vote_for_memory(comm, made, bytes, &handle);
   if ((status = moert__meet(comm, MOERT__MEETING_ALLOC, comm->timeout_ms))) { // a peer may have met all, and use this block
     if (made) keep_block(comm, made);
     return status;
   }
-  if ((status = check_votes(comm, bytes))) {
+  if ((status = check_votes(comm, bytes, own))) {
     free_block(comm, made);
     return status;
   }

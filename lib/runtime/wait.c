@@ -98,28 +98,31 @@ void moert__publish_waiting(moert_comm *comm, const moert__wait *wait) {
 
 static bool has_arrived(const moert__wait *wait) {
   uint32_t ahead = atomic_load_explicit(wait->word, memory_order_acquire) - wait->epoch;
-  return ahead <= INT32_MAX;
+  return wait->exact ? ahead == 0 : ahead <= INT32_MAX;
 }
 
+static uint64_t announced_to(const moert__wait *wait) { return wait->announced ? atomic_load_explicit(wait->announced, memory_order_acquire) : 0; }
+
 static bool is_mismatch(const moert__wait *wait, uint64_t announced) {
-  return (uint32_t)announced == (uint32_t)wait->expected && announced != wait->expected;
+  return wait->announced && (uint32_t)announced == (uint32_t)wait->expected && announced != wait->expected;
 }
 
 // One look at the peer: true when there is nothing to wait for, with the verdict in *status.
 // The word is read before what could be wrong: a peer that had done its part and failed after that is no failure here, and a mismatch is found
-// however far the peer has come, for it announces before it writes words. A peer that went on without this rank says so before it does either.
+// however far the peer has come, for it announces before it writes words. A peer that went on without this rank says so before it does either. What a
+// peer in error had announced and done counts: so that is read again behind its status.
 static bool look(const moert_comm *comm, const moert__wait *wait, moert_status *status) {
   bool arrived = has_arrived(wait);
-  uint64_t announced = wait->announced ? atomic_load_explicit(wait->announced, memory_order_acquire) : 0;
+  uint64_t announced = announced_to(wait);
   *status = MOERT_OK;
   if (atomic_load_explicit(&moert__control_of(comm, comm->rank)->left_out_by, memory_order_acquire))
     return *status = moert__fail_left_out(comm), true;
-  if (wait->announced && is_mismatch(wait, announced)) return *status = fail_mismatch(comm, wait, announced), true;
+  if (is_mismatch(wait, announced)) return *status = fail_mismatch(comm, wait, announced), true;
   if (arrived) return true;
   const moert__control *peer = moert__control_of(comm, wait->peer);
   int32_t reported = atomic_load_explicit(&peer->status, memory_order_acquire);
   int32_t failed = atomic_load_explicit(&peer->failed, memory_order_acquire);
-  if ((!reported && !failed) || has_arrived(wait)) return false;
+  if ((!reported && !failed) || has_arrived(wait) || is_mismatch(wait, announced_to(wait))) return false; // the next look tells the last two
   return *status = fail_peer(comm, wait, (moert_status)reported), true;
 }
 
@@ -161,9 +164,11 @@ moert_status moert__wait_for(moert_context *context, const moert__wait *wait, in
 
 //===--- meetings ---------------------------------------------------------------------------------===//
 
-static const char *const meeting_names[] = {[MOERT__MEETING_BARRIER] = "at a barrier",          [MOERT__MEETING_ALLOC] = "in moert_symmetric_alloc",
-                                            [MOERT__MEETING_FREE] = "in moert_symmetric_free",  [MOERT__MEETING_MAP] = "in moert_symmetric_alloc",
-                                            [MOERT__MEETING_UNMAP] = "in moert_symmetric_free", [MOERT__MEETING_AGREE] = "at an agreement"};
+static const char *const meeting_names[] = {[MOERT__MEETING_BARRIER] = "at a barrier",
+                                            [MOERT__MEETING_ALLOC] = "in moert_symmetric_alloc",
+                                            [MOERT__MEETING_FREE] = "in moert_symmetric_free",
+                                            [MOERT__MEETING_MAP] = "in moert_symmetric_alloc",
+                                            [MOERT__MEETING_UNMAP] = "in moert_symmetric_free"};
 
 static moert__vote *vote_at(const moert_comm *comm, int32_t rank, uint32_t number) { return &moert__control_of(comm, rank)->votes[number % 2]; }
 
@@ -181,7 +186,8 @@ moert_status moert__meet(moert_comm *comm, moert__meeting kind, int64_t timeout_
   for (int32_t r = 0; r < comm->group->size; ++r) {
     if (r == comm->rank || !moert__lives(comm, r)) continue;
     moert__control *peer = moert__control_of(comm, r);
-    moert__wait wait = {&peer->arrived, number, r, meeting_names[kind], &peer->announced, announced};
+    moert__wait wait = {
+        .word = &peer->arrived, .epoch = number, .peer = r, .what = meeting_names[kind], .announced = &peer->announced, .expected = announced};
     moert_status status = moert__wait_until(comm, &wait, deadline_ns, timeout_ms);
     if (status) return status;
   }
@@ -193,23 +199,4 @@ moert_status moert_comm_barrier(moert_comm *comm, int64_t timeout_ms) {
   moert_status status = moert__check_timeout(comm, &timeout_ms);
   if (!status) status = moert__standing_error(comm);
   return status ? status : moert__meet(comm, MOERT__MEETING_BARRIER, timeout_ms);
-}
-
-// The first living rank whose vote is another, -1 if there is none.
-static int32_t find_other(const moert_comm *comm, uint64_t value) {
-  for (int32_t r = 0; r < comm->group->size; ++r)
-    if (moert__lives(comm, r) && atomic_load_explicit(&moert__vote_of(comm, r)->value, memory_order_relaxed) != value) return r;
-  return -1;
-}
-
-moert_status moert__comm_agree(moert_comm *comm, uint64_t value, const char *what, int64_t timeout_ms) {
-  moert_status status = moert__check_timeout(comm, &timeout_ms);
-  if (!status) status = moert__standing_error(comm);
-  if (status) return status;
-  atomic_store_explicit(&moert__next_vote(comm)->value, value, memory_order_relaxed);
-  if ((status = moert__meet(comm, MOERT__MEETING_AGREE, timeout_ms))) return status;
-  int32_t other = find_other(comm, value);
-  if (other < 0) return MOERT_OK;
-  moert__comm_note(comm, MOERT_ERROR_PEER_MISMATCH);
-  return moert__fail(MOERT_ERROR_PEER_MISMATCH, "rank %" PRId32 " %s than rank %" PRId32, other, what, comm->rank);
 }

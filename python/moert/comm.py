@@ -19,7 +19,7 @@ def _options(device, devices):
 
 
 class Context:
-    """What calls need besides their arguments: a stream and a deadline. For one thread at a time.
+    """What calls need besides their arguments: a stream and a deadline. For one thread at a time. Its communicator's `close` closes it too.
 
     `stream`: the handle of a CUDA stream; None: one of the context's own.
     """
@@ -31,6 +31,7 @@ class Context:
         self.comm, self.handle = comm, c_void_p()
         _abi.check(_abi.library.moert_context_create(comm.handle, byref(_abi.ContextOptions(ctypes.sizeof(_abi.ContextOptions), **fields)),
                                                      byref(self.handle)))
+        comm.contexts.add(self)
 
     def current(self):
         return self
@@ -46,6 +47,7 @@ class Context:
     def close(self):
         _abi.library.moert_context_destroy(self.handle)
         self.handle = c_void_p()
+        self.comm.contexts.discard(self)
 
 
 class Workspace:
@@ -70,7 +72,8 @@ class Comm:
 
     def __init__(self, handle, timeout_ms):
         self.handle, self.timeout_ms = handle, timeout_ms
-        self._contexts = {}  # by stream
+        self.contexts = set()  # that are open: none may outlive the communicator
+        self._contexts = {}  # those that `current` made, by stream and thread
 
     # --- making ---
 
@@ -198,8 +201,8 @@ class Comm:
     # --- life ---
 
     def close(self):
-        """Release the contexts that `current` made, and the communicator. Arrays of its symmetric memory must not be used afterwards."""
-        for context in self._contexts.values():
+        """Release the contexts, and the communicator. Arrays of its symmetric memory must not be used afterwards."""
+        for context in list(self.contexts):
             context.close()
         self._contexts.clear()
         _abi.library.moert_comm_destroy(self.handle)

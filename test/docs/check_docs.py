@@ -173,6 +173,15 @@ def check_errors():
             complain('docs/errors.md', 'does not describe %s of lib/ir/ops.c' % label)
 
 
+def check_versions():
+    """docs/install.md names the versions that the sources have."""
+    abi = re.search(r'^#define MOERT_ABI_VERSION (\d+)', read('include/moert/moert.h'), flags=re.M).group(1)
+    dialect = re.search(r'^#define MOE_MLIR_DIALECT_VERSION (\d+)', read('include/moe-mlir-c/MoeMlir.h'), flags=re.M).group(1)
+    for what, version in (('library', read('VERSION').strip()), ('ABI', abi), ('dialect', dialect)):
+        if '| %s, `%s` |' % (what, version) not in read('docs/install.md'):
+            complain('docs/install.md', 'the table of versions has no row | %s, `%s` |' % (what, version))
+
+
 def check_manual():
     if read('docs/ops.md') != op_manual.manual(jsons):
         complain('docs/ops.md', 'differs from the .td: build the target op-manual')
@@ -185,6 +194,7 @@ def main():
     check_links()
     check_constraints(ops)
     check_errors()
+    check_versions()
     check_manual()
     print('\n'.join(complaints) if complaints else 'docs: OK')
     sys.exit(1 if complaints else 0)

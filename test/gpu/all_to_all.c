@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------------------------------===//
 
 #include "exchange.h"
-#include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -126,50 +125,44 @@ static void leave_out_a_row(gpu_rank *rank) {
 
 //===--- replays ----------------------------------------------------------------------------------===//
 
-static moert_status step(exchange_layer *l) {
-  moert_status status = exchange_dispatch(l);
-  return status ? status : exchange_combine(l);
-}
-
-static bool check_cuda(cudaError_t error, const char *call, int line) {
-  return gpu_check(error == cudaSuccess, __FILE__, line, "%s: %s", call, cudaGetErrorString(error));
-}
-#define CHECK_CUDA(call) check_cuda(call, #call, __LINE__)
-
-static cudaGraphExec_t capture(exchange_layer *l) {
-  cudaStream_t stream = moert_context_stream(l->context);
-  cudaGraph_t graph = NULL;
-  cudaGraphExec_t executable = NULL;
-  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  CHECK_OK(step(l));
-  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-  CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-  cudaGraphDestroy(graph);
-  return executable;
-}
-
 // One capture, whose inputs are rewritten between its replays.
 static void replay(gpu_rank *rank) {
   const exchange_case *what = rank->user;
   exchange_layer l;
   cudaGraphExec_t executable = NULL;
   exchange_open(&l, rank, what, 0);
-  if (rank->cuda) CHECK_CUDA(cudaSetDevice(moert_comm_device(rank->comm).id));
   exchange_shape(&l, what->max_tokens - rank->rank % 2, what->max_tokens);
   exchange_fill(&l);
-  CHECK_OK(exchange_wait(&l, step(&l)));
-  if (rank->cuda) executable = capture(&l);
-  exchange_settle(rank);
+  CHECK_OK(exchange_wait(&l, exchange_enqueue(&l)));
+  if (rank->cuda) executable = exchange_capture(&l);
   for (int64_t i = 0; i < what->rounds; ++i) {
     exchange_fill(&l);
-    if (!rank->cuda) CHECK_OK(step(&l));
+    if (!rank->cuda) CHECK_OK(exchange_enqueue(&l));
     if (executable) CHECK_CUDA(cudaGraphLaunch(executable, moert_context_stream(l.context)));
     CHECK_OK(moert_context_synchronize(l.context));
     gpu_result("out", l.out.memory);
     gpu_result("recv", l.recv[0].memory);
   }
-  if (executable) cudaGraphExecDestroy(executable);
   exchange_check_round(&l, what->max_tokens, what->max_tokens); // calls and replays may alternate
+  if (executable) cudaGraphExecDestroy(executable);
+}
+
+//===--- epochs -----------------------------------------------------------------------------------===//
+
+// They wrap, and flags that were last raised half of them ago, as those of a new workspace, are not ahead. The host begins at 0 in any case.
+static void wrap(gpu_rank *rank) {
+  const exchange_case *what = rank->user;
+  const uint32_t last = UINT32_MAX - 2;
+  exchange_layer l;
+  exchange_open(&l, rank, what, 0);
+  char *epoch = (char *)l.workspace->tensor.data + l.layout.offsets[MOERT_METAINFO_FLAG_VAL];
+  if (rank->cuda) CHECK_OK(moert_copy(l.context, epoch, &last, sizeof last));
+  for (int64_t round = 0; round < what->rounds; ++round) {
+    exchange_fill(&l);
+    CHECK_OK(exchange_wait(&l, exchange_enqueue(&l)));
+    gpu_result("out", l.out.memory);
+    gpu_result("recv", l.recv[0].memory);
+  }
 }
 
 //===--- two workspaces ---------------------------------------------------------------------------===//
@@ -270,6 +263,7 @@ static void run_on(int32_t size, int32_t gpus) {
   gpu_case("replays, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &flat);
   gpu_case("replays grouped, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &grouped);
   flat.rounds = grouped.rounds = 5;
+  gpu_case("epochs wrap, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, wrap, &flat);
   gpu_case("two workspaces, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_two, &flat);
   gpu_case("two workspaces grouped, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_two, &grouped);
 }

@@ -8,6 +8,7 @@
 #define MOERT_TEST_EXCHANGE_H
 
 #include "gpu.h"
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <moert/workspace.h>
 #include <string.h>
@@ -202,9 +203,36 @@ static inline moert_status exchange_combine(exchange_layer *l) {
 // that run, and other calls of the process behind it.
 static inline void exchange_settle(const gpu_rank *rank) { CHECK_OK(moert_comm_barrier(rank->comm, 0)); }
 
+static inline moert_status exchange_enqueue(exchange_layer *l) {
+  moert_status status = exchange_dispatch(l);
+  return status ? status : exchange_combine(l);
+}
+
 // What the op says, and what it said when the device had come to its end.
 static inline moert_status exchange_wait(const exchange_layer *l, moert_status status) {
   return status ? status : moert_context_synchronize(l->context);
+}
+
+static inline bool exchange_check_cuda(cudaError_t error, const char *call, int line) {
+  return gpu_check(error == cudaSuccess, __FILE__, line, "%s: %s", call, cudaGetErrorString(error));
+}
+#define CHECK_CUDA(call) exchange_check_cuda(call, #call, __LINE__)
+
+// A round as a graph, on the device already when this returns; NULL if that failed. Collective: no rank waits for another before all have theirs.
+static inline cudaGraphExec_t exchange_capture(exchange_layer *l) {
+  cudaStream_t stream = moert_context_stream(l->context);
+  cudaGraph_t graph = NULL;
+  cudaGraphExec_t executable = NULL;
+  exchange_settle(l->rank);
+  CHECK_CUDA(cudaSetDevice(moert_comm_device(l->rank->comm).id));
+  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  CHECK_OK(exchange_enqueue(l));
+  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+  if (CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0))) CHECK_CUDA(cudaGraphUpload(executable, stream));
+  CHECK_CUDA(cudaStreamSynchronize(stream));
+  cudaGraphDestroy(graph);
+  exchange_settle(l->rank);
+  return executable;
 }
 
 //===--- numbers ----------------------------------------------------------------------------------===//

@@ -453,6 +453,9 @@ static bool check_cuda(cudaError_t error, const char *call, int line) {
 
 #define CHECK_CUDA(call) check_cuda(call, #call, __LINE__)
 
+// To make and to free a graph may wait for the device: nobody does while another rank may wait there for this one.
+static void meet(const gpu_rank *rank) { CHECK_OK(moert_comm_barrier(rank->comm, 0)); }
+
 static moert_status replay(gpu_rank *rank, moert_status (*step)(gpu_rank *rank, void *data), void *data, int times) {
   cudaStream_t stream = moert_context_stream(rank->context);
   cudaGraph_t graph = NULL;
@@ -460,9 +463,13 @@ static moert_status replay(gpu_rank *rank, moert_status (*step)(gpu_rank *rank, 
   if (!CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal))) return MOERT_ERROR_DEVICE;
   moert_status status = step(rank, data);
   bool captured = CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-  if (status == MOERT_OK && captured && CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0)))
-    for (int i = 0; i < times; ++i) CHECK_CUDA(cudaGraphLaunch(executable, stream));
+  bool made = status == MOERT_OK && captured && CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  if (made) CHECK_CUDA(cudaGraphUpload(executable, stream));
   moert_status end = moert_context_synchronize(rank->context);
+  meet(rank);
+  for (int i = 0; made && i < times; ++i) CHECK_CUDA(cudaGraphLaunch(executable, stream));
+  if (end == MOERT_OK) end = moert_context_synchronize(rank->context);
+  meet(rank);
   if (executable) cudaGraphExecDestroy(executable);
   if (graph) cudaGraphDestroy(graph);
   return status != MOERT_OK ? status : end;

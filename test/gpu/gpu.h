@@ -95,7 +95,7 @@ void gpu_processes(int32_t size, int32_t gpus, gpu_body *body, const void *user,
 void gpu_use_options(gpu_rank *rank, const moert_context_options *options);
 
 // What the body does between ops. On GPUs `step` is captured once into a CUDA graph, which is replayed `times` times; on the host it is called as
-// often. Then the stream is waited for. The status is the first that is not MOERT_OK.
+// often. Then the stream is waited for. The status is the first that is not MOERT_OK. Collective on GPUs.
 moert_status gpu_replay(gpu_rank *rank, moert_status (*step)(gpu_rank *rank, void *data), void *data, int times);
 
 //===--- buffers ------------------------------------------------------------------------------------===//

@@ -1,6 +1,6 @@
 //===- runtime.c - communicators, contexts, memory and captures on GPUs -----------------------------------===//
 
-#include "gpu.h"
+#include "exchange.h"
 #include <cuda_runtime_api.h>
 #include <dirent.h>
 #include <inttypes.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/runtime/shared.h"
 
@@ -256,6 +257,82 @@ static void use_many_contexts(gpu_rank *rank) {
   }
 }
 
+//===--- while a peer waits -------------------------------------------------------------------------===//
+
+typedef struct Search {
+  const char *line;
+  int found, lines;
+} Search;
+
+static void look_at_line(void *user, const char *line) {
+  Search *search = user;
+  search->found += strcmp(line, search->line) == 0;
+  ++search->lines;
+}
+
+static Search search_dump(const gpu_rank *rank, const char *line) {
+  Search search = {line, 0, 0};
+  moert_comm_dump(rank->comm, look_at_line, &search);
+  return search;
+}
+
+static int64_t now_ms(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+// Within a second, which is many times what a kernel takes to say so.
+static bool is_shown(const gpu_rank *rank, const char *line) {
+  for (int64_t end = now_ms() + 1000; now_ms() < end;)
+    if (search_dump(rank, line).found) return true;
+  return false;
+}
+
+// What contexts make and free, with several at a time.
+static void use_new_contexts(gpu_rank *rank) {
+  enum { CONTEXTS = 20, BYTES = 1 << 20 };
+  moert_context *contexts[CONTEXTS] = {NULL};
+  void *memory = NULL, *own = NULL;
+  CHECK_OK(moert_device_alloc(rank->comm, BYTES, &memory));
+  for (int i = 0; i < CONTEXTS; ++i) {
+    if (!CHECK_OK(moert_context_create(rank->comm, NULL, &contexts[i]))) break;
+    CHECK_OK(moert_context_allocate(contexts[i], BYTES, &own));
+    CHECK_OK(moert_copy(contexts[i], own, memory, BYTES));
+    CHECK_OK(moert_context_synchronize(contexts[i]));
+  }
+  for (int i = 0; i < CONTEXTS; ++i) moert_context_destroy(contexts[i]);
+  moert_device_free(rank->comm, memory);
+}
+
+// A kernel of rank 0 waits for rank 1, which has other things to do first; on one GPU or two. The dump shows who waits for whom.
+static void live_while_a_peer_waits(gpu_rank *rank) {
+  enum { MOST_MS = 3000 }; // the deadline is far behind
+  static const exchange_case what = {.max_tokens = 8, .hidden = 64, .top_k = 2, .experts = 4, .dtype = "bf16", .out = "bf16"};
+  static const char line[] = "rank 0 of 2: a kernel waits for rank 1 (its counts, epoch 1) in moe.dispatch";
+  exchange_layer l;
+  if (!rank->cuda) return; // the host's ranks wait in the call itself
+  exchange_open(&l, rank, &what, 0);
+  exchange_fill(&l);
+  exchange_settle(rank);
+  if (rank->rank == 0) {
+    CHECK_OK(exchange_dispatch(&l));
+    CHECK(is_shown(rank, line));
+  }
+  exchange_settle(rank);
+  if (rank->rank == 1) {
+    int64_t start = now_ms();
+    CHECK(is_shown(rank, line)); // to every rank
+    use_new_contexts(rank);
+    gpu_check(now_ms() - start < MOST_MS, __FILE__, __LINE__, "contexts took %" PRId64 " ms beside a kernel that waits", now_ms() - start);
+    CHECK_OK(exchange_dispatch(&l));
+  }
+  CHECK_OK(exchange_wait(&l, exchange_combine(&l)));
+  exchange_settle(rank);
+  CHECK(search_dump(rank, line).lines == 2);
+  exchange_settle(rank);
+}
+
 //===--- captures -----------------------------------------------------------------------------------===//
 
 static moert_status route_step(gpu_rank *rank, void *data) { return call_route(data, rank->context); }
@@ -297,6 +374,9 @@ int main(int argc, char **argv) {
     gpu_case("ranks as 2 processes read each other's memory") gpu_processes(2, 0, read_peers, NULL, 0, -1);
     gpu_case("ranks as 2 processes of one GPU") gpu_processes(2, 1, read_peers, NULL, 0, -1);
     gpu_case("ranks as 4 processes") gpu_processes(4, 0, read_peers, NULL, 0, -1);
+    gpu_case("contexts come and go while a peer waits") gpu_only(2, 0, live_while_a_peer_waits, NULL);
+    gpu_case("contexts come and go while a rank of the same GPU waits") gpu_only(2, 1, live_while_a_peer_waits, NULL);
+    gpu_case("contexts come and go while a process on the same GPU waits") gpu_processes(2, 1, live_while_a_peer_waits, NULL, 0, -1);
   }
   gpu_case("ranks read each other's memory") gpu_both(4, 0, read_peers, NULL);
   gpu_case("ranks of one GPU read each other's memory") gpu_both(3, 1, read_peers, NULL);

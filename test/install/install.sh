@@ -13,6 +13,8 @@ source=$(cd "$here/../.." && pwd)
 version=$(<"$source/VERSION")
 cmake=${CMAKE:-cmake}
 prefix=$scratch/moved
+with_cuda=false
+[ ! -e "$build/lib/libmoert_cuda.so" ] || with_cuda=true
 warnings=(-Wall -Wextra -Wpedantic -Werror)
 
 fail() {
@@ -105,6 +107,12 @@ check_paths() {
   ! grep -rIlF -e "$build/" -e "$source" -e "$scratch/made" "$prefix/lib" "$prefix/include" || fail "these files name folders of the build"
 }
 
+check_cuda() {
+  check_library moert_cuda
+  check_exports libmoert_cuda.so 'moert__cuda_backend|moert_nccl_allgather|moert_mgpu[A-Za-z0-9]+'
+  expect "moe-bench $version" clean "$prefix/bin/moe-bench" --version
+}
+
 check_runtime() {
   install_component runtime
   check_library moert
@@ -117,6 +125,11 @@ check_runtime() {
   build_by_pkg_config route moert
   expect "route: OK with libmoert $version" clean "$scratch/route"
   expect "moe-run $version" clean "$prefix/bin/moe-run" --version
+  expect "moe-kernels $version" clean "$prefix/bin/moe-kernels" --version
+  # The Python package finds the library of its installation.
+  expect "$version, 2 ranks" clean PYTHONPATH="$prefix/python" python3 -B -c \
+    'import moert; print("%s, %d ranks" % (moert.__version__, moert.Comm.threads(2)[1].size))'
+  ! $with_cuda || check_cuda
   expect_failure "the component compiler needs $prefix/lib/cmake/MoeMlir/MoeMlirCompiler.cmake, which does not exist" \
     configure incomplete 'runtime;compiler'
   expect_failure 'is compatible with requested version "999"' configure other-version runtime -DREQUESTED_VERSION=999
@@ -134,6 +147,20 @@ check_tools() {
   expect "moe-lsp-server $version" clean "$prefix/bin/moe-lsp-server" --version
 }
 
+# A graph for a GPU loads without one: libmoert finds the CUDA backend beside itself. It runs on the host as well.
+check_device_graph() {
+  local graph=$scratch/device.so
+  clean CUDA_HOME="${CUDA_HOME:-/usr/local/cuda}" "$prefix/bin/moe-compile" "$source/examples/first_graph.mlir" -o "$graph" --target sm_90a
+  expect 'target sm_90a' clean "$prefix/bin/moe-run" "$graph" --info
+  clean "$prefix/bin/moe-run" "$graph" --backend host --size T=5 --random 1 --output "ids=$scratch/host.npy" >/dev/null
+  [ -s "$scratch/host.npy" ] || fail 'the host half of a graph for a GPU left no output'
+  mv "$prefix"/lib/libmoert_cuda.so* "$scratch/"
+  expect_failure 'builds with MOE_ENABLE_CUDA have it, and it lies beside libmoert' clean "$prefix/bin/moe-run" "$graph" --info
+  expect_failure "cannot read '$prefix/bin/../lib/libmoert_cuda.so'" clean "$prefix/bin/moe-compile" "$source/examples/first_graph.mlir" -o "$graph" \
+    --target sm_90a
+  mv "$scratch"/libmoert_cuda.so* "$prefix/lib/"
+}
+
 check_compiler() {
   install_component compiler
   check_library MoeMlir
@@ -147,6 +174,7 @@ check_compiler() {
   build_by_pkg_config embed moe-mlir
   expect "embed: OK with moe-mlir $version" clean "$scratch/embed"
   check_tools
+  ! $with_cuda || check_device_graph
 }
 
 rm -rf "$scratch"

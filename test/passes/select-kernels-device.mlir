@@ -19,6 +19,18 @@ func.func @exact(%ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %payload: 
 
 // -----
 
+// An instance that not all builds have.
+// REQUIRE-NOT: error
+func.func @of_a_set(%ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %payload: memref<?x?x4096xbf16>, %max: index, %offset: i64, %out: memref<?x4096xbf16>,
+                    %ctx: !moe.context) {
+  // expected-remark@+1 {{moe.combine: kernel moe.combine/sm_90a/bf16,hidden_size=4096,top_k=8 (exact, set default)}}
+  moe.combine payload(%payload : memref<?x?x4096xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    outs(%out : memref<?x4096xbf16>) context(%ctx) {top_k = 8 : i64, hidden_size = 4096 : i64}
+  return
+}
+
+// -----
+
 // The nearest is named, and what it has otherwise. All ops are looked at.
 // REQUIRE: error: 'moe.combine' op would get a generic kernel; nearest moe.combine/sm_90a/bf16,hidden_size=7168,top_k=8: hidden_size is 7000
 // REQUIRE: error: 'moe.route' op would get a generic kernel

@@ -210,6 +210,16 @@ class Ranks(unittest.TestCase):
         self.assertEqual(failed.name, 'MOERT_ERROR_PEER_FAILED')
         self.assertEqual(len(lines), 2)
 
+    def test_contexts_end_with_their_communicator(self):
+        comm, = moert.Comm.threads(1)
+        first, second = moert.Context(comm), moert.Context(comm)
+        first.close()
+        self.assertEqual(comm.contexts, {second})
+        comm.close()
+        for context in (first, second):
+            self.assertIsNone(context.handle.value)
+            context.close()
+
     def test_a_process_that_is_killed(self):
         first, second = run_processes(2, die, ended=[1])
         self.assertIsNone(second)

@@ -453,26 +453,32 @@ static void epochs_wrap(void **state) {
   (void)state;
   static const struct {
     uint32_t word, epoch;
-    bool reached;
+    bool exact, reached;
   } rows[] = {
-      {5, 5, true},
-      {6, 5, true},
-      {4, 5, false},
-      {0, UINT32_MAX, true},
-      {UINT32_MAX, 0, false},
-      {3, 1, true},
-      {UINT32_MAX, UINT32_MAX, true},
-      {UINT32_MAX - 1, UINT32_MAX, false},
-      {2, UINT32_MAX - 2, true},
-      {UINT32_MAX - 2, 2, false},
-      {0x80000000, 1, true},
-      {0x80000001, 1, false},
-      {0, 0, true},
+      {5, 5, false, true},
+      {6, 5, false, true},
+      {4, 5, false, false},
+      {0, UINT32_MAX, false, true},
+      {UINT32_MAX, 0, false, false},
+      {3, 1, false, true},
+      {UINT32_MAX, UINT32_MAX, false, true},
+      {UINT32_MAX - 1, UINT32_MAX, false, false},
+      {2, UINT32_MAX - 2, false, true},
+      {UINT32_MAX - 2, 2, false, false},
+      {0x80000000, 1, false, true},
+      {0x80000001, 1, false, false},
+      {0, 0, false, true},
+      {5, 5, true, true},
+      {6, 5, true, false},
+      {4, 5, true, false},
+      {0, UINT32_MAX, true, false},
+      {0, 0, true, true},
+      {0x7fffffff, 0x80000001, true, false},
   };
   for (size_t i = 0; i < COUNT(rows); ++i) {
     pair made = create_pair(1);
     _Atomic uint32_t word = rows[i].word;
-    moert__wait wait = {&word, rows[i].epoch, 1, "its data", NULL, 0};
+    moert__wait wait = {&word, rows[i].epoch, 1, "its data", NULL, 0, rows[i].exact};
     assert_int_equal(moert__wait_for(made.context, &wait, moert__deadline_ns(made.context)), rows[i].reached ? MOERT_OK : MOERT_ERROR_PEER_TIMEOUT);
     destroy_pair(&made);
   }
@@ -482,7 +488,7 @@ static void wait_times_out(void **state) {
   (void)state;
   pair made = create_pair(30);
   _Atomic uint32_t word = 4;
-  moert__wait wait = {&word, 5, 1, "its data", NULL, 0};
+  moert__wait wait = {&word, 5, 1, "its data", NULL, 0, false};
   moert__enter_op("moe.dispatch");
   int64_t deadline = moert__deadline_ns(made.context);
   assert_fails(moert__wait_for(made.context, &wait, deadline), MOERT_ERROR_PEER_TIMEOUT,
@@ -501,7 +507,7 @@ static void wait_finds_mismatch(void **state) {
     pair made = create_pair(60000);
     _Atomic uint32_t word = arrived;
     _Atomic uint64_t announced = UINT64_C(0xabcd) << 32 | 5;
-    moert__wait wait = {&word, 5, 1, "its counts", &announced, UINT64_C(0xdcba) << 32 | 5};
+    moert__wait wait = {&word, 5, 1, "its counts", &announced, UINT64_C(0xdcba) << 32 | 5, false};
     assert_fails(moert__wait_for(made.context, &wait, moert__deadline_ns(made.context)), MOERT_ERROR_PEER_MISMATCH,
                  "rank 1 called another op or used other parameters than rank 0 (its counts, epoch 5): hash 0000abcd, must be 0000dcba");
     assert_int_equal(moert_comm_status(made.comms[0]), MOERT_ERROR_PEER_MISMATCH);
@@ -514,7 +520,7 @@ static void announcement_of_another_epoch(void **state) {
   pair made = create_pair(60000);
   _Atomic uint32_t word = 5;
   _Atomic uint64_t announced = UINT64_C(0xabcd) << 32 | 6;
-  moert__wait wait = {&word, 5, 1, "its counts", &announced, UINT64_C(0xdcba) << 32 | 5};
+  moert__wait wait = {&word, 5, 1, "its counts", &announced, UINT64_C(0xdcba) << 32 | 5, false};
   assert_ok(moert__wait_for(made.context, &wait, moert__deadline_ns(made.context)));
   destroy_pair(&made);
 }
@@ -523,7 +529,7 @@ static void peer_that_failed_after_its_part(void **state) {
   (void)state;
   pair made = create_pair(60000);
   _Atomic uint32_t word = 5;
-  moert__wait wait = {&word, 5, 1, "its data", NULL, 0};
+  moert__wait wait = {&word, 5, 1, "its data", NULL, 0, false};
   moert_comm_report(made.comms[1], MOERT_ERROR_CAPACITY);
   assert_ok(moert__wait_for(made.context, &wait, moert__deadline_ns(made.context)));
   wait.epoch = 6;
@@ -551,7 +557,7 @@ static void word_comes_late(void **state) {
   pair made = create_pair(60000);
   _Atomic uint32_t word = 0;
   late_word late = {&word, 0};
-  moert__wait wait = {&word, 5, 1, "its data", NULL, 0};
+  moert__wait wait = {&word, 5, 1, "its data", NULL, 0, false};
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, write_late, &late), 0);
   assert_ok(moert__wait_for(made.context, &wait, moert__deadline_ns(made.context)));
@@ -646,15 +652,19 @@ static void dump_of_running_ranks(void **state) {
 
 static moert_status live_and_leave(rank_run *run) {
   void *memory;
-  moert_status status = moert_symmetric_alloc(run->comm, 4096, &memory);
+  moert_context *context = NULL;
+  moert_status status = moert_context_create(run->comm, NULL, &context);
+  if (!status) status = moert_symmetric_alloc(run->comm, 4096, &memory);
+  if (!status) status = moert_context_allocate(context, 5000, &memory);
   if (!status) status = moert_comm_barrier(run->comm, 60000);
+  moert_context_destroy(context);
   moert_comm_destroy(run->comm); // while peers may still be at the barrier
   return status;
 }
 
 static void many_lives(void **state) {
   (void)state;
-  for (int life = 0; life < 200; ++life) {
+  for (int life = 0; life < 1000; ++life) {
     moert_comm *comms[4];
     rank_run runs[4];
     assert_ok(moert_comm_create_threads(4, NULL, comms));

@@ -74,6 +74,8 @@ static void release(int32_t device, void *memory, size_t bytes) {
 
 static moert_status allocate_shared(int32_t device, size_t bytes, void **memory, moert__memory_handle *handle) {
   (void)device, (void)handle;
+  moert_status status = answer("allocate_shared");
+  if (status) return status;
   *memory = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
   memset(*memory, 0, bytes);
   return MOERT_OK;

@@ -2,6 +2,7 @@
 
 #include <moert/ep.h>
 #include <moert/moert.h>
+#include <moert/nccl.h>
 #include <moert/ops.h>
 
 /* What a caller writes: every INIT macro, and a call. */
@@ -26,6 +27,9 @@ moert_status header_use(moert_comm *comm, const moert_tensor *tensor) {
   moert_context_destroy(context);
   return status;
 }
+
+moert_allgather *header_allgather(void);
+moert_allgather *header_allgather(void) { return moert_nccl_allgather; }
 
 /* A program with devices and captures. */
 moert_status header_use_device(moert_graph *graph, const moert_tensor *tensors, int64_t count);

@@ -168,6 +168,21 @@ static void allgather_that_fails(void **state) {
   }
 }
 
+static int gather_that_says_why(void *user, const void *mine, size_t bytes, void *all) {
+  (void)user, (void)mine, (void)bytes, (void)all;
+  return (int)moert__fail(MOERT_ERROR_LOAD, "there is no road");
+}
+
+static void allgather_that_says_why(void **state) {
+  (void)state;
+  moert_comm *comm = NULL;
+  moert__fail(MOERT_ERROR_DATA, "of an earlier call");
+  for (int turn = 0; turn < 2; ++turn)
+    assert_fails(moert_comm_create_process(0, 2, NULL, gather_that_says_why, NULL, &comm), MOERT_ERROR_PEER_FAILED,
+                 "the caller's allgather returned 6002: there is no road");
+  assert_null(comm);
+}
+
 static moert_status rank_1_has_wrong_options(member *m) {
   moert_comm_options options = MOERT_COMM_OPTIONS_INIT;
   if (m->rank == 1) options.num_devices = -2;
@@ -518,6 +533,7 @@ int main(void) {
       cmocka_unit_test(allgather_of_more_ranks),
       cmocka_unit_test(allgather_in_another_order),
       cmocka_unit_test(allgather_that_fails),
+      cmocka_unit_test(allgather_that_says_why),
       cmocka_unit_test(rank_that_cannot_join),
       cmocka_unit_test(place_that_cannot_be_made_or_opened),
       cmocka_unit_test(rank_without_memory),

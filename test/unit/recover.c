@@ -145,7 +145,6 @@ static void left_out(void **state) {
   assert_true(!strcmp(text, "rank 1 was left out by rank 0, which went on without it (moert_comm_recover)") ||
               !strcmp(text, "rank 1 was left out by rank 2, which went on without it (moert_comm_recover)"));
   assert_fails(moert_symmetric_alloc(comms[1], 8, &memory), MOERT_ERROR_PEER_FAILED, text);
-  assert_fails(moert__comm_agree(comms[1], 8, "lies", 0), MOERT_ERROR_PEER_FAILED, text);
   assert_fails(moert_comm_recover(comms[1], 7, PATIENT_MS), MOERT_ERROR_PEER_FAILED, text);
   assert_fails(moert_comm_check(comms[1]), MOERT_ERROR_PEER_FAILED, text);
   assert_fails(moert_comm_recover(comms[0], 7, PATIENT_MS), MOERT_ERROR_INVALID_ARGUMENT, "mask is 0x7, must have no ranks but those that live, 0x5");
@@ -321,33 +320,6 @@ static void notes(void **state) {
   moert_comm_destroy(comm);
 }
 
-//===--- agreement --------------------------------------------------------------------------------===//
-
-static moert_status agree_by_rank(rank_run *run) {
-  const uint64_t *values = run->user;
-  return moert__comm_agree(run->comm, values[run->rank], "used other parameters", PATIENT_MS);
-}
-
-static void agreement(void **state) {
-  (void)state;
-  moert_comm *comms[3];
-  rank_run runs[3];
-  assert_ok(moert_comm_create_threads(3, NULL, comms));
-  for (int i = 0; i < 50; ++i) {
-    run_ranks(runs, comms, 3, agree_by_rank, (uint64_t[]){UINT64_MAX, UINT64_MAX, UINT64_MAX});
-    for (int r = 0; r < 3; ++r) assert_string_equal(runs[r].error, "");
-  }
-  run_ranks(runs, comms, 3, agree_by_rank, (uint64_t[]){1, 1, UINT64_C(1) << 40});
-  static const char *const texts[] = {"rank 2 used other parameters than rank 0", "rank 2 used other parameters than rank 1",
-                                      "rank 0 used other parameters than rank 2"};
-  for (int r = 0; r < 3; ++r) {
-    assert_int_equal(runs[r].status, MOERT_ERROR_PEER_MISMATCH);
-    assert_string_equal(runs[r].error, texts[r]);
-    assert_int_equal(moert_comm_status(comms[r]), MOERT_ERROR_PEER_MISMATCH);
-  }
-  destroy_ranks(comms, 3);
-}
-
 //===--- what kernels report ----------------------------------------------------------------------===//
 
 static void watched_words(void **state) {
@@ -380,31 +352,30 @@ static void faults(void **state) {
   (void)state;
   static const char text[] = "moe.dispatch: rank 0 waited 30 ms for rank 1 (its data, epoch 9)";
   moert_comm *comm;
-  moert__fault local = {0}, shared = {0};
+  moert__fault *local, *shared;
   assert_fails(moert_comm_check(NULL), MOERT_ERROR_NULL_POINTER, "comm is NULL");
   assert_ok(moert_comm_create_threads(1, NULL, &comm));
-  assert_ok(moert__comm_add_fault(comm, &local));
-  assert_ok(moert__comm_add_fault(comm, &shared));
+  assert_ok(moert__comm_create_fault(comm, &local));
+  assert_ok(moert__comm_create_fault(comm, &shared));
   assert_ok(moert_comm_check(comm));
-  local = (moert__fault){MOERT__FAULT_OFFSET_NEGATIVE, MOERT__OP_MOE_GROUPED_MATMUL, {3, -7}};
+  *local = (moert__fault){.kind = MOERT__FAULT_OFFSET_NEGATIVE, .op = MOERT__OP_MOE_GROUPED_MATMUL, .values = {3, -7}};
   assert_fails(moert_comm_check(comm), MOERT_ERROR_DATA, "moe.grouped_matmul: offsets[3] is -7, must not be negative");
   assert_ok(moert_comm_status(comm)); // nothing that peers feel
   assert_ok(moert_comm_barrier(comm, PATIENT_MS));
-  shared = (moert__fault){MOERT__FAULT_TIMEOUT, MOERT__OP_MOE_DISPATCH, {0, 30, 1, MOERT__AWAITED_DATA, 9}};
+  *shared = (moert__fault){.kind = MOERT__FAULT_TIMEOUT, .op = MOERT__OP_MOE_DISPATCH, .values = {0, 30, 1, MOERT__AWAITED_DATA, 9}};
   assert_fails(moert_comm_barrier(comm, PATIENT_MS), MOERT_ERROR_PEER_TIMEOUT, text);
   assert_int_equal(moert_comm_status(comm), MOERT_ERROR_PEER_TIMEOUT);
-  moert__comm_remove_fault(comm, &local);
+  moert__comm_destroy_fault(comm, local); // with what nobody has looked at
   assert_fails(moert_comm_check(comm), MOERT_ERROR_PEER_TIMEOUT, text);
   assert_ok(moert_comm_recover(comm, 1, PATIENT_MS));
-  assert_int_equal(shared.kind, MOERT__FAULT_NONE);
-  assert_int_equal(local.kind, MOERT__FAULT_OFFSET_NEGATIVE);
+  assert_int_equal(shared->kind, MOERT__FAULT_NONE);
   assert_ok(moert_comm_check(comm));
   assert_ok(moert_comm_barrier(comm, PATIENT_MS));
   moert_comm_report(comm, MOERT_ERROR_DATA);
   assert_fails(moert_comm_check(comm), MOERT_ERROR_DATA,
                "rank 0 stands in error since an earlier call: MOERT_ERROR_DATA (a tensor holds values that the op cannot work on)");
-  moert__comm_remove_fault(comm, &local); // is not there
-  moert__comm_remove_fault(comm, &shared);
+  moert__comm_destroy_fault(comm, NULL);
+  moert__comm_destroy_fault(comm, shared);
   moert_comm_destroy(comm);
 }
 
@@ -421,7 +392,6 @@ int main(void) {
       cmocka_unit_test(nobody_comes),
       cmocka_unit_test(memory_stays),
       cmocka_unit_test(notes),
-      cmocka_unit_test(agreement),
       cmocka_unit_test(watched_words),
       cmocka_unit_test(kernel_that_failed),
       cmocka_unit_test(faults),

@@ -129,6 +129,7 @@ typedef struct Report {
   int num_gpus;
   Record *records;
   int count, room;
+  bool lost; // there was no memory for a record
 } Report;
 
 void report_begin(const Report *report);             // ceilings, and the head of the table

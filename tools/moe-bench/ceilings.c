@@ -5,7 +5,7 @@
 
 const Ceilings reference_ceilings = {.link_gbs = 360, .memory_gbs = 4210, .matrix_tflops = 769, .flag_us = 2.43, .node_us = 0.58};
 
-enum { LINK_BYTES = 256 << 20, COPY_BYTES = 1 << 30, TIMES = 10, BLOCKS = 264, ROUNDS = 2000, NODES = 1000 };
+enum { LINK_BYTES = 256 << 20, COPY_BYTES = 1 << 30, TIMES = 10, LINK_BLOCKS = 264, ROUNDS = 2000, NODES = 1000 };
 
 // What is allocated on a GPU while it is measured.
 typedef struct Side {
@@ -53,17 +53,17 @@ static cudaError_t finish(Side *side, double *us) {
   return error;
 }
 
-static cudaError_t copy_times(Side *side, unsigned char *to, size_t bytes) {
-  cudaError_t error = device_copy(to, side->from, bytes, BLOCKS, side->stream); // not timed
+static cudaError_t copy_times(Side *side, unsigned char *to, size_t bytes, int blocks) {
+  cudaError_t error = device_copy(to, side->from, bytes, blocks, side->stream); // not timed
   if (!error) error = begin(side);
-  for (int i = 0; i < TIMES && !error; ++i) error = device_copy(to, side->from, bytes, BLOCKS, side->stream);
+  for (int i = 0; i < TIMES && !error; ++i) error = device_copy(to, side->from, bytes, blocks, side->stream);
   return error ? error : cudaEventRecord(side->end, side->stream);
 }
 
 static cudaError_t measure_memory(Side *side, double *gbs) {
   double us = 0;
   cudaError_t error = cudaSetDevice(side->device);
-  if (!error) error = copy_times(side, side->to, COPY_BYTES);
+  if (!error) error = copy_times(side, side->to, COPY_BYTES, 0);
   if (!error) error = finish(side, &us);
   *gbs = 2e-3 * COPY_BYTES * TIMES / us;
   return error;
@@ -83,7 +83,7 @@ static cudaError_t measure_link(Side sides[2], double *gbs) {
   for (int i = 0; i < 2 && !error; ++i) error = enable_peer(sides[i].device, sides[1 - i].device);
   for (int i = 0; i < 2 && !error; ++i) {
     error = cudaSetDevice(sides[i].device);
-    if (!error) error = copy_times(&sides[i], sides[1 - i].to, LINK_BYTES);
+    if (!error) error = copy_times(&sides[i], sides[1 - i].to, LINK_BYTES, LINK_BLOCKS);
   }
   for (int i = 0; i < 2 && !error; ++i) error = finish(&sides[i], &us[i]);
   *gbs = 1e-3 * LINK_BYTES * TIMES / (us[0] > us[1] ? us[0] : us[1]);

@@ -35,25 +35,30 @@ __global__ void addChecksum(const unsigned char *memory, size_t bytes, unsigned 
   atomicAdd(sum, static_cast<unsigned long long>(part));
 }
 
+// A block takes chunks that lie together, with four loads under way in each thread.
 __global__ void copyVectors(uint4 *to, const uint4 *from, int64_t count) {
-  int64_t stride = indexStride();
-  int64_t i = firstIndex();
-  for (; i + 3 * stride < count; i += 4 * stride) { // four loads under way
-    uint4 a = from[i], b = from[i + stride], c = from[i + 2 * stride], d = from[i + 3 * stride];
-    to[i] = a;
-    to[i + stride] = b;
-    to[i + 2 * stride] = c;
-    to[i + 3 * stride] = d;
+  int64_t chunk = 4 * static_cast<int64_t>(blockDim.x);
+  for (int64_t start = blockIdx.x * chunk; start < count; start += gridDim.x * chunk) {
+    uint4 parts[4];
+    for (int part = 0; part < 4; ++part) {
+      int64_t i = start + part * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+      if (i < count) parts[part] = from[i];
+    }
+    for (int part = 0; part < 4; ++part) {
+      int64_t i = start + part * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+      if (i < count) to[i] = parts[part];
+    }
   }
-  for (; i < count; i += stride) to[i] = from[i];
 }
 
+// The time is read now and then only: a reading takes about as long as a poll.
 __device__ bool waitFor(const unsigned *word, unsigned value, uint64_t deadline) {
-  for (;;) {
+  for (unsigned polls = 1;; ++polls) {
     unsigned seen;
     uint64_t time;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(word) : "memory");
     if (seen >= value) return true;
+    if (polls % 256) continue;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     if (time > deadline) return false;
   }
@@ -87,7 +92,10 @@ cudaError_t device_checksum(const void *memory, size_t bytes, unsigned long long
 }
 
 cudaError_t device_copy(void *to, const void *from, size_t bytes, int blocks, cudaStream_t stream) {
-  copyVectors<<<blocks, 1024, 0, stream>>>(static_cast<uint4 *>(to), static_cast<const uint4 *>(from), static_cast<int64_t>(bytes / 16));
+  size_t vectors = bytes / sizeof(uint4);
+  int threads = blocks ? 1024 : kThreads;
+  if (!blocks) blocks = static_cast<int>((vectors + 4 * kThreads - 1) / (4 * kThreads));
+  copyVectors<<<blocks, threads, 0, stream>>>(static_cast<uint4 *>(to), static_cast<const uint4 *>(from), static_cast<int64_t>(vectors));
   return cudaGetLastError();
 }
 

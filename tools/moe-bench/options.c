@@ -39,7 +39,7 @@ static Exit set_tokens(Options *options, const char *operand) {
   options->num_tokens = 0;
   for (const char *at = operand; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
     if (options->num_tokens == MAX_TOKEN_COUNTS || !parse_number(at, MAX_TOKENS, &options->tokens[options->num_tokens++]))
-      return refuse("--tokens", operand, "numbers from 1 to 1048576, such as 1,64,512");
+      return refuse("--tokens", operand, "at most 32 numbers from 1 to 1048576, such as 1,64,512");
   return BENCH_OK;
 }
 
@@ -83,11 +83,11 @@ static Exit parse_one(Options *options, const char *argument, const char *next, 
   for (int i = 0; i < ROWS; ++i) {
     if (strlen(rows[i].name) != length || strncmp(rows[i].name, argument, length) != 0) continue;
     if (!rows[i].operand) {
-      if (argument[length]) return refuse(rows[i].name, operand, "no operand");
+      if (argument[length]) return fprintf(stderr, "moe-bench: %s takes no operand\n", rows[i].name), BENCH_USAGE;
       *(bool *)((char *)options + rows[i].flag) = true;
       return BENCH_OK;
     }
-    if (!operand) return refuse(rows[i].name, "", rows[i].operand);
+    if (!operand) return fprintf(stderr, "moe-bench: %s needs an operand: %s\n", rows[i].name, rows[i].operand), BENCH_USAGE;
     *took_next = !argument[length];
     return rows[i].set(options, operand);
   }

@@ -56,7 +56,10 @@ void report_add(void *user, const Record *record) {
   if (report->count == report->room) {
     int room = 2 * report->room + 64;
     Record *records = realloc(report->records, (size_t)room * sizeof *records);
-    if (!records) return;
+    if (!records) {
+      report->lost = true;
+      return;
+    }
     report->records = records;
     report->room = room;
   }
@@ -86,21 +89,30 @@ static void write_ceiling(FILE *file, const char *name, double value) {
     fprintf(file, ", \"%s\": null", name);
 }
 
+// As the system tells it; else the CUDA version that it serves.
+static void read_driver_version(char *text, size_t size) {
+  FILE *file = fopen("/sys/module/nvidia/version", "r");
+  bool known = file && fgets(text, (int)size, file);
+  int version = 0;
+  if (file) fclose(file);
+  cudaDriverGetVersion(&version);
+  if (!known) snprintf(text, size, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+}
+
 static void write_header(FILE *file, const Report *report) {
   struct cudaDeviceProp properties;
-  int driver = 0, runtime = 0;
+  int runtime = 0;
   char text[128], date[32];
   time_t now = time(NULL);
   struct tm utc;
   memset(&properties, 0, sizeof properties);
   cudaGetDeviceProperties(&properties, 0);
-  cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
   fprintf(file, "  {");
   write_text(file, "machine", properties.name);
   fprintf(file, ", \"gpus\": %d, ", report->num_gpus);
-  snprintf(text, sizeof text, "%d.%d", driver / 1000, driver % 1000 / 10);
+  read_driver_version(text, sizeof text);
   write_text(file, "driver", text);
   fprintf(file, ", ");
   snprintf(text, sizeof text, "%d.%d", runtime / 1000, runtime % 1000 / 10);
@@ -141,6 +153,7 @@ static void write_record(FILE *file, const Report *report, const Record *record)
 Exit report_write_json(const Report *report) {
   const char *path = report->options->json;
   if (!path) return BENCH_OK;
+  if (report->lost) fprintf(stderr, "moe-bench: %s: there was no memory for all records\n", path);
   FILE *file = fopen(path, "w");
   if (file) {
     fprintf(file, "[\n");
@@ -148,7 +161,7 @@ Exit report_write_json(const Report *report) {
     for (int i = 0; i < report->count; ++i) write_record(file, report, &report->records[i]);
     fprintf(file, "\n]\n");
     bool written = !ferror(file);
-    if (fclose(file) == 0 && written) return BENCH_OK;
+    if (fclose(file) == 0 && written) return report->lost ? BENCH_FAILED : BENCH_OK;
   }
   fprintf(stderr, "moe-bench: %s: %s\n", path, strerror(errno));
   return BENCH_FAILED;

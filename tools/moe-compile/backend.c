@@ -246,7 +246,7 @@ static int addObject(Objects *objects, const Options *options) {
   char *path = objects->paths[objects->count];
   snprintf(path, sizeof objects->paths[0], "%s.o.XXXXXX", options->output);
   int descriptor = mkstemp(path);
-  if (descriptor < 0) return fail(EXIT_FILE, path, strerror(errno));
+  if (descriptor < 0) return fail(EXIT_FILE, options->output, strerror(errno));
   close(descriptor);
   objects->count++;
   return 0;

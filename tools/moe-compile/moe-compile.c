@@ -49,6 +49,7 @@ static MlirLocation placeOf(MlirLocation location) {
   if (mlirLocationIsAName(location)) return placeOf(mlirLocationNameGetChildLoc(location));
   if (mlirLocationIsAFused(location) && mlirLocationFusedGetNumLocations(location) > 0) {
     MlirLocation *parts = calloc(mlirLocationFusedGetNumLocations(location), sizeof *parts);
+    if (!parts) return (MlirLocation){NULL};
     mlirLocationFusedGetLocations(location, parts);
     MlirLocation place = placeOf(parts[0]);
     free(parts);
@@ -228,7 +229,7 @@ static int compile(MlirContext context, const Source *source, const Options *opt
 
 static int checkTarget(const Options *options) {
   if (moeMlirPipelineGet(STR(options->target))) return 0;
-  const char *why = strcmp(options->target, "sm_100a") == 0 ? ": its kernels are built, but no graph has run on them yet" : "";
+  const char *why = strcmp(options->target, "sm_100a") == 0 ? ": only the kernels through which ranks talk to each other are built for it" : "";
   fprintf(stderr, "moe-compile: target '%s' is not one of this build (host, sm_90a)%s\n", options->target, why);
   return EXIT_USAGE;
 }

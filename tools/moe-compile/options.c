@@ -16,7 +16,7 @@ static const char usage[] = "usage: moe-compile GRAPH.mlir -o OUTPUT [options]\n
                             "      --target NAME    what the graph will run on: host (the default), or sm_90a (NVIDIA Hopper); a\n"
                             "                       library for sm_90a runs on the host too\n"
                             "      --no-host        leave the host's half out of a library for sm_90a\n"
-                            "      --remarks        say of every op of moe and ep which kernel it gets\n"
+                            "      --remarks        say of every op that has kernels which one it gets\n"
                             "      --require-specialized\n"
                             "                       an op that would get a generic kernel is an error\n"
                             "      --emit KIND      what to write: mlir (the LLVM dialect, kernels as gpu.module), llvm (LLVM IR), obj (an\n"

@@ -88,8 +88,9 @@ static run_exit prepare_replay(rank *r) {
   return rank_fail(r, "poison", status);
 }
 
+// Ranks start together, for the times, and because no rank of a GPU may capture while another one's kernels wait for it.
 static run_exit replay_all(rank *r, double *seconds) {
-  moert_status status = seconds ? moert_comm_barrier(r->comm, r->plan->options->timeout_ms) : MOERT_OK;
+  moert_status status = moert_comm_barrier(r->comm, r->plan->options->timeout_ms);
   double start = seconds_now();
   for (size_t i = 0; i < r->plan->num_calls && status == MOERT_OK; ++i)
     if (r->captures[i]) status = moert_capture_replay(r->captures[i]);

@@ -13,6 +13,7 @@ moert_mgpuModuleUnload
 moert_mgpuStreamCreate
 moert_mgpuStreamDestroy
 moert_mgpuStreamSynchronize
+moert_nccl_allgather
 END
 )
 diff <(echo "$expected") <(echo "$exported") || { echo "symbols: < must be exported, > is exported" && exit 1; }

@@ -1,0 +1,115 @@
+//===- nccl.c - ranks that find each other by NCCL --------------------------------------------------------===//
+//
+// NCCL is the program's: it is looked up where the program has loaded it, and what is used of it is declared here, as NCCL 2 has it.
+//
+//===----------------------------------------------------------------------------------------------===//
+
+#include "cuda.h"
+#include <dlfcn.h>
+#include <moert/nccl.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct ncclComm *Comm;
+enum { SUCCESS = 0, IN_PROGRESS = 7, UINT8 = 1 }; // ncclResult_t, ncclDataType_t
+
+typedef struct Nccl {
+  void *library;
+  int (*count)(Comm comm, int *count);
+  int (*device)(Comm comm, int *device);
+  int (*async_error)(Comm comm, int *error);
+  int (*all_gather)(const void *mine, void *all, size_t count, int type, Comm comm, cudaStream_t stream);
+  const char *(*error_string)(int result);
+} Nccl;
+
+//===--- the library ----------------------------------------------------------------------------------===//
+
+static bool find(void *library, const char *name, void *function) {
+  void *symbol = dlsym(library, name);
+  memcpy(function, &symbol, sizeof symbol); // ISO C has no conversion between the two
+  return symbol != NULL;
+}
+
+// To be closed by the caller.
+static moert_status open_nccl(Nccl *nccl) {
+  nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  if (!nccl->library) return moert__fail(MOERT_ERROR_LOAD, "moert_nccl_allgather: the program has not loaded libnccl.so.2");
+  void *library = nccl->library;
+  if (find(library, "ncclCommCount", &nccl->count) && find(library, "ncclCommCuDevice", &nccl->device) &&
+      find(library, "ncclCommGetAsyncError", &nccl->async_error) && find(library, "ncclAllGather", &nccl->all_gather) &&
+      find(library, "ncclGetErrorString", &nccl->error_string))
+    return MOERT_OK;
+  dlclose(library);
+  return moert__fail(MOERT_ERROR_LOAD, "moert_nccl_allgather: libnccl.so.2 lacks functions of NCCL 2");
+}
+
+// What a function of NCCL returned; a communicator that does not block is waited for.
+static moert_status finish(const Nccl *nccl, Comm comm, int result, const char *call) {
+  const struct timespec pause = {0, 100000};
+  int asked = SUCCESS;
+  while (result == IN_PROGRESS && asked == SUCCESS) {
+    nanosleep(&pause, NULL);
+    asked = nccl->async_error(comm, &result);
+  }
+  if (asked != SUCCESS) result = asked;
+  return result == SUCCESS ? MOERT_OK : moert__fail(MOERT_ERROR_DEVICE, "%s: %s", call, nccl->error_string(result));
+}
+
+//===--- the gathering --------------------------------------------------------------------------------===//
+
+// A stream of its own, as NCCL's kernels wait for those of other ranks.
+typedef struct Room {
+  cudaStream_t stream;
+  unsigned char *memory; // this rank's bytes, then all
+} Room;
+
+static cudaError_t make_room(Room *room, size_t bytes) {
+  cudaError_t error = cudaStreamCreateWithFlags(&room->stream, cudaStreamNonBlocking);
+  return error == cudaSuccess ? cudaMalloc((void **)&room->memory, bytes) : error;
+}
+
+static void leave_room(const Room *room) {
+  if (room->memory && cudaFree(room->memory) != cudaSuccess) cudaGetLastError();
+  if (room->stream && cudaStreamDestroy(room->stream) != cudaSuccess) cudaGetLastError();
+}
+
+static moert_status wait_for(cudaError_t error, cudaStream_t stream) {
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  return error == cudaSuccess ? MOERT_OK : moert__cuda_fail(error, "moert_nccl_allgather");
+}
+
+static moert_status gather(const Nccl *nccl, Comm comm, const Room *room, const void *mine, size_t bytes, void *all, size_t size) {
+  unsigned char *gathered = room->memory + bytes;
+  cudaError_t error = cudaMemcpyAsync(room->memory, mine, bytes, cudaMemcpyHostToDevice, room->stream);
+  if (error != cudaSuccess) return moert__cuda_fail(error, "moert_nccl_allgather");
+  moert_status status =
+      finish(nccl, comm, nccl->all_gather(room->memory, gathered, bytes, UINT8, comm, room->stream), "moert_nccl_allgather: ncclAllGather");
+  if (status) return status;
+  return wait_for(cudaMemcpyAsync(all, gathered, bytes * size, cudaMemcpyDeviceToHost, room->stream), room->stream);
+}
+
+static moert_status gather_on_device(const Nccl *nccl, Comm comm, const void *mine, size_t bytes, void *all, size_t size, int device) {
+  int32_t entered = moert__cuda_enter(device);
+  if (entered < 0) return moert__fail(MOERT_ERROR_DEVICE, "moert_nccl_allgather: device %d of the ncclComm_t cannot be used", device);
+  Room room = {NULL, NULL};
+  cudaError_t error = make_room(&room, bytes * (size + 1));
+  moert_status status =
+      error == cudaSuccess ? gather(nccl, comm, &room, mine, bytes, all, size) : moert__cuda_fail(error, "moert_nccl_allgather: cudaMalloc");
+  leave_room(&room);
+  moert__cuda_leave(entered);
+  return status;
+}
+
+int moert_nccl_allgather(void *user, const void *mine, size_t bytes, void *all) {
+  if (!user) return (int)moert__fail(MOERT_ERROR_NULL_POINTER, "moert_nccl_allgather: user is NULL, must be an ncclComm_t");
+  Comm comm = user;
+  Nccl nccl;
+  int size = 0, device = 0;
+  moert_status status = open_nccl(&nccl);
+  if (status) return (int)status;
+  status = finish(&nccl, comm, nccl.count(comm, &size), "moert_nccl_allgather: ncclCommCount");
+  if (!status) status = finish(&nccl, comm, nccl.device(comm, &device), "moert_nccl_allgather: ncclCommCuDevice");
+  if (!status) status = gather_on_device(&nccl, comm, mine, bytes, all, (size_t)size, device);
+  dlclose(nccl.library);
+  return (int)status;
+}
