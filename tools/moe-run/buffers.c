@@ -56,9 +56,7 @@ moert_status rank_read(rank *r, const buffer *b, void *to) {
   return b->place == to || b->bytes == 0 ? MOERT_OK : moert_copy(r->context, to, b->place, b->bytes);
 }
 
-static bool is_looked_at(const plan *p, const variable *v) {
-  return v->output || v->expect || (p->options->check && v->written && v->info->memory != MOERT_MEMORY_SYMMETRIC);
-}
+static bool is_looked_at(const plan *p, const variable *v) { return v->output || v->expect || (p->options->check && variable_is_comparable(v)); }
 
 run_exit rank_fetch(rank *r) {
   for (size_t i = 0; i < r->plan->num_variables; ++i) {

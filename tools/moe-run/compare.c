@@ -158,7 +158,7 @@ run_exit compare_backends(const team *t, const team *host) {
   run_exit worst = RUN_OK;
   for (size_t i = 0; i < t->plan->num_variables; ++i) {
     const variable *v = &t->plan->variables[i];
-    if (!v->written || v->info->memory == MOERT_MEMORY_SYMMETRIC) continue;
+    if (!variable_is_comparable(v)) continue;
     for (int32_t j = 0; j < t->size; ++j)
       if (compare_with_host(&t->ranks[j], v, &t->ranks[j].buffers[i], &host->ranks[j].buffers[i]) != RUN_OK) worst = RUN_DIFFERENT;
   }

@@ -29,6 +29,12 @@ static bool same_type(const moert_argument_info *a, const moert_argument_info *b
   return same;
 }
 
+bool variable_is_comparable(const variable *v) {
+  moert_dtype dtype = element_dtype(v->info->dtype);
+  bool is_address = v->info->memory == MOERT_MEMORY_HOST && dtype.bits == 64 && (dtype.code == MOERT_CODE_INT || dtype.code == MOERT_CODE_UINT);
+  return v->written && v->info->memory != MOERT_MEMORY_SYMMETRIC && !is_address;
+}
+
 //===--- sizes ------------------------------------------------------------------------------------===//
 
 size_t plan_size_root(const plan *p, size_t slot) {

@@ -21,6 +21,10 @@ typedef struct variable {
   const char *input, *output, *expect; // of the command line, or NULL
 } variable;
 
+// Whether two backends must leave the same in it. The layout of symmetric memory is a backend's own, and 64-bit integers of the host may be
+// addresses.
+bool variable_is_comparable(const variable *v);
+
 // A dimension or a symbol. Those that must be equal share a root.
 typedef struct size_slot {
   size_t root;
