@@ -373,7 +373,7 @@ int main(int argc, char **argv) {
   if (gpu_extent() != GPU_SMALL) {
     gpu_case("ranks as 2 processes read each other's memory") gpu_processes(2, 0, read_peers, NULL, 0, -1);
     gpu_case("ranks as 2 processes of one GPU") gpu_processes(2, 1, read_peers, NULL, 0, -1);
-    gpu_case("ranks as 4 processes") gpu_processes(4, 0, read_peers, NULL, 0, -1);
+    if (gpu_extent() == GPU_FULL) gpu_case("ranks as 4 processes") gpu_processes(4, 0, read_peers, NULL, 0, -1);
     gpu_case("contexts come and go while a peer waits") gpu_only(2, 0, live_while_a_peer_waits, NULL);
     gpu_case("contexts come and go while a rank of the same GPU waits") gpu_only(2, 1, live_while_a_peer_waits, NULL);
     gpu_case("contexts come and go while a process on the same GPU waits") gpu_processes(2, 1, live_while_a_peer_waits, NULL, 0, -1);
