@@ -14,7 +14,7 @@ typedef struct ncclComm *Comm;
 enum { SUCCESS = 0, IN_PROGRESS = 7, UINT8 = 1 }; // ncclResult_t, ncclDataType_t
 
 typedef struct Nccl {
-  void *library;
+  void *handle;
   int (*count)(Comm comm, int *count);
   int (*device)(Comm comm, int *device);
   int (*async_error)(Comm comm, int *error);
@@ -32,9 +32,9 @@ static bool find(void *library, const char *name, void *function) {
 
 // To be closed by the caller.
 static moert_status open_nccl(Nccl *nccl) {
-  nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-  if (!nccl->library) return moert__fail(MOERT_ERROR_LOAD, "moert_nccl_allgather: the program has not loaded libnccl.so.2");
-  void *library = nccl->library;
+  nccl->handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  if (!nccl->handle) return moert__fail(MOERT_ERROR_LOAD, "moert_nccl_allgather: the program has not loaded libnccl.so.2");
+  void *library = nccl->handle;
   if (find(library, "ncclCommCount", &nccl->count) && find(library, "ncclCommCuDevice", &nccl->device) &&
       find(library, "ncclCommGetAsyncError", &nccl->async_error) && find(library, "ncclAllGather", &nccl->all_gather) &&
       find(library, "ncclGetErrorString", &nccl->error_string))
@@ -110,6 +110,6 @@ int moert_nccl_allgather(void *user, const void *mine, size_t bytes, void *all) 
   status = finish(&nccl, comm, nccl.count(comm, &size), "moert_nccl_allgather: ncclCommCount");
   if (!status) status = finish(&nccl, comm, nccl.device(comm, &device), "moert_nccl_allgather: ncclCommCuDevice");
   if (!status) status = gather_on_device(&nccl, comm, mine, bytes, all, (size_t)size, device);
-  dlclose(nccl.library);
+  dlclose(nccl.handle);
   return (int)status;
 }

@@ -86,7 +86,7 @@ def _load():
     return loaded
 
 
-library = _load()
+libmoert = _load()
 
 
 class Error(Exception):
@@ -94,8 +94,8 @@ class Error(Exception):
 
     def __init__(self, status):
         self.status = status
-        self.name = library.moert_status_name(status).decode()
-        self.text = library.moert_last_error().decode()
+        self.name = libmoert.moert_status_name(status).decode()
+        self.text = libmoert.moert_last_error().decode()
         super().__init__('%s: %s' % (self.name, self.text))
 
 

@@ -22,7 +22,7 @@ class Op:
         if result:
             fields.append((result, c_void_p))
         self.args_struct = type(name + '_args', (Structure,), {'_fields_': fields})
-        self.function = getattr(_abi.library, 'moert_' + name)
+        self.function = getattr(_abi.libmoert, 'moert_' + name)
         self.function.argtypes = [POINTER(self.params_struct), POINTER(self.args_struct), c_void_p, c_void_p]
         self.function.restype = ctypes.c_int32
 
@@ -78,8 +78,8 @@ class Kernel:
 
     def __init__(self, key):
         self.handle = c_void_p()
-        _abi.check(_abi.library.moert_kernel_find(key.encode(), byref(self.handle)))
+        _abi.check(_abi.libmoert.moert_kernel_find(key.encode(), byref(self.handle)))
 
     @property
     def name(self):
-        return _abi.library.moert_kernel_name(self.handle).decode()
+        return _abi.libmoert.moert_kernel_name(self.handle).decode()

@@ -29,7 +29,7 @@ class Context:
         if stop:
             fields['stop_op'], fields['stop_phase'] = (part.encode() for part in stop)
         self.comm, self.handle = comm, c_void_p()
-        _abi.check(_abi.library.moert_context_create(comm.handle, byref(_abi.ContextOptions(ctypes.sizeof(_abi.ContextOptions), **fields)),
+        _abi.check(_abi.libmoert.moert_context_create(comm.handle, byref(_abi.ContextOptions(ctypes.sizeof(_abi.ContextOptions), **fields)),
                                                      byref(self.handle)))
         comm.contexts.add(self)
 
@@ -38,14 +38,14 @@ class Context:
 
     def synchronize(self):
         """Wait until the device has done what was called; raise Error for what it found wrong."""
-        _abi.check(_abi.library.moert_context_synchronize(self.handle))
+        _abi.check(_abi.libmoert.moert_context_synchronize(self.handle))
 
     @property
     def stream(self):
-        return _abi.library.moert_context_stream(self.handle)
+        return _abi.libmoert.moert_context_stream(self.handle)
 
     def close(self):
-        _abi.library.moert_context_destroy(self.handle)
+        _abi.libmoert.moert_context_destroy(self.handle)
         self.handle = c_void_p()
         self.comm.contexts.discard(self)
 
@@ -81,7 +81,7 @@ class Comm:
     def threads(cls, size, device='cpu', devices=None, timeout_ms=0):
         """`size` ranks of this process, each for a thread: a list. Rank r runs on devices[r % len(devices)]; None: on all that there are."""
         handles = (c_void_p * size)()
-        _abi.check(_abi.library.moert_comm_create_threads(size, byref(_options(device, devices)), handles))
+        _abi.check(_abi.libmoert.moert_comm_create_threads(size, byref(_options(device, devices)), handles))
         return [cls(c_void_p(handle), timeout_ms) for handle in handles]
 
     @classmethod
@@ -102,7 +102,7 @@ class Comm:
                 return 1
 
         handle = c_void_p()
-        status = _abi.library.moert_comm_create_process(rank, size, byref(_options(device, devices)), _abi.ALLGATHER(gather), None, byref(handle))
+        status = _abi.libmoert.moert_comm_create_process(rank, size, byref(_options(device, devices)), _abi.ALLGATHER(gather), None, byref(handle))
         if raised:
             raise raised[0]
         _abi.check(status)
@@ -145,53 +145,53 @@ class Comm:
 
     @property
     def rank(self):
-        return _abi.library.moert_comm_rank(self.handle)
+        return _abi.libmoert.moert_comm_rank(self.handle)
 
     @property
     def size(self):
-        return _abi.library.moert_comm_size(self.handle)
+        return _abi.libmoert.moert_comm_size(self.handle)
 
     @property
     def device(self):
-        return _abi.library.moert_comm_device(self.handle)
+        return _abi.libmoert.moert_comm_device(self.handle)
 
     @property
     def mask(self):
         """Bit r: rank r lives."""
-        return _abi.library.moert_comm_mask(self.handle)
+        return _abi.libmoert.moert_comm_mask(self.handle)
 
     def barrier(self, timeout_ms=0):
         """Collective."""
-        _abi.check(_abi.library.moert_comm_barrier(self.handle, timeout_ms or self.timeout_ms))
+        _abi.check(_abi.libmoert.moert_comm_barrier(self.handle, timeout_ms or self.timeout_ms))
 
     def check(self):
         """Raise Error if this rank has met an error, one in a kernel included. Waits for nothing: for loops that replay CUDA graphs."""
-        _abi.check(_abi.library.moert_comm_check(self.handle))
+        _abi.check(_abi.libmoert.moert_comm_check(self.handle))
 
     def report(self, status=6001):
         """Tell the peers that this rank cannot go on."""
-        _abi.library.moert_comm_report(self.handle, status)
+        _abi.libmoert.moert_comm_report(self.handle, status)
 
     def recover(self, mask, timeout_ms=0):
         """After an error, the ranks of `mask` go on without the others. Collective of those."""
-        _abi.check(_abi.library.moert_comm_recover(self.handle, mask, timeout_ms or self.timeout_ms))
+        _abi.check(_abi.libmoert.moert_comm_recover(self.handle, mask, timeout_ms or self.timeout_ms))
 
     def dump(self):
         """What each rank waits for, and its first error: a list of lines."""
         lines = []
-        _abi.library.moert_comm_dump(self.handle, _abi.LOG(lambda _user, line: lines.append(line.decode())), None)
+        _abi.libmoert.moert_comm_dump(self.handle, _abi.LOG(lambda _user, line: lines.append(line.decode())), None)
         return lines
 
     def symmetric(self, size):
         """`size` zeroed bytes that peers can address, as an array of i8: NumPy's on the host, torch's on CUDA. Collective."""
         address = c_void_p()
-        _abi.check(_abi.library.moert_symmetric_alloc(self.handle, size, byref(address)))
+        _abi.check(_abi.libmoert.moert_symmetric_alloc(self.handle, size, byref(address)))
         return bytes_as_array(address.value, size, self.device, self)
 
     def symmetric_free(self, array):
         """Collective: no rank may use the memory any more."""
         address = array.data_ptr() if hasattr(array, 'data_ptr') else array.ctypes.data
-        _abi.check(_abi.library.moert_symmetric_free(self.handle, address))
+        _abi.check(_abi.libmoert.moert_symmetric_free(self.handle, address))
 
     def workspace(self, max_num_tokens, dispatch_bytes_per_token, combine_bytes_per_token, eplb_stats_num_experts=0):
         """A workspace of these sizes, initialized. Collective."""
@@ -205,7 +205,7 @@ class Comm:
         for context in list(self.contexts):
             context.close()
         self._contexts.clear()
-        _abi.library.moert_comm_destroy(self.handle)
+        _abi.libmoert.moert_comm_destroy(self.handle)
         self.handle = c_void_p()
 
     def __enter__(self):
