@@ -18,11 +18,6 @@ import json
 import re
 import sys
 
-DTYPES = {  # element type in ODS: (code, bits) of DLPack
-    'BF16': ('BFLOAT', 16), 'F16': ('FLOAT', 16), 'F32': ('FLOAT', 32), 'F64': ('FLOAT', 64),
-    'I8': ('INT', 8), 'I16': ('INT', 16), 'I32': ('INT', 32), 'I64': ('INT', 64), 'UI32': ('UINT', 32), 'UI64': ('UINT', 64),
-}
-
 
 def require(holds, what, text):
     """What would otherwise be generated silently, and wrong."""
@@ -47,6 +42,7 @@ class Operand:
         self.destination = name in op['destinations']
         self.kept = name in op['kept']
         self.observed = name in op['observed']
+        self.strided = name in op['strided']
         self.in_place = dict(pair.split('=') for pair in op['inPlace']).get(name)  # the input whose memory a destination may be
         self.extent = self.variadic and not self.buffer  # the dynamic sizes of a result: compile side only
         require(self.buffer or self.memory == 'context' or base in ('Moe_Count', 'I64', 'Index'), '%s.%s' % (op['identifier'], name),
@@ -97,7 +93,8 @@ class Op:
         self.name = dialect + '.' + record['opName']
         self.id = record['identifier']
         self.summary = record['summary']
-        self.fabric, self.runtime, self.idempotent, self.kernel = (record[bit] for bit in ('fabric', 'runtime', 'idempotent', 'kernel'))
+        self.fabric, self.runtime, self.idempotent, self.kernel, self.canonicalizes = (
+            record[bit] for bit in ('fabric', 'runtime', 'idempotent', 'kernel', 'canonicalizes'))
         self.scalar = record['scalar']
         self.operands, self.attributes = [], []
         for argument, name in record['arguments']['args']:
@@ -118,7 +115,8 @@ class Op:
         """A misspelt name in a list of the .td would be a property that no operand has."""
         names = {o.name for o in self.operands}
         pairs = [name for pair in record['inPlace'] for name in pair.split('=')]
-        for field, listed in (('destinations', record['destinations']), ('kept', record['kept']), ('inPlace', pairs), ('observed', record['observed'])):
+        for field, listed in (('destinations', record['destinations']), ('kept', record['kept']), ('inPlace', pairs), ('observed', record['observed']),
+                              ('strided', record['strided'])):
             for name in listed:
                 require(name in names, self.name, "'%s' of %s is no operand" % (name, field))
         destinations = [o.destination for o in self.operands]
@@ -126,6 +124,7 @@ class Op:
         require(all(destinations[first:first + count]), self.name, 'destinations stand together')
         require(all(o.destination for o in self.operands if o.kept or o.in_place), self.name, 'kept and inPlace are about destinations')
         require(all(o.state for o in self.operands if o.observed), self.name, 'observed is about states')
+        require(all(o.rank == 2 for o in self.operands if o.strided), self.name, 'strided is about matrices')
         defaults = {a.name for a in self.attributes if a.default is not None}
         for parameter, destination in (pair.split('=') for pair in record['onlyFor']):
             require(parameter in defaults, self.name, "'%s' of onlyFor is no parameter that has a default" % parameter)
@@ -220,7 +219,7 @@ def runtime_inc(ops):
         rows = []
         for o in op.passed():
             if o.buffer:
-                flags = [f for f, on in (('MOERT__OPTIONAL', o.optional), ('MOERT__DESTINATION', o.destination)) if on]
+                flags = [f for f, on in (('MOERT__OPTIONAL', o.optional), ('MOERT__DESTINATION', o.destination), ('MOERT__STRIDED', o.strided)) if on]
                 rows.append('    {"%s", offsetof(%s, %s), %s, %s, %d, MOERT_MEMORY_%s, %s, %s},' % (
                     o.name, args, o.name, 'offsetof(%s, num_%s)' % (args, o.name) if o.variadic else '0',
                     dtype_list(o), o.rank, o.memory.upper(), ' | '.join(flags) or '0', '"%s"' % o.in_place if o.in_place else 'NULL'))
@@ -288,7 +287,10 @@ def ir_h(ops):
                 out.append('enum { %s };' % ', '.join('%s_%s_%s' % (op.id.upper(), a.name.upper(), c.upper()) for c in a.cases))
         out.append('extern const MoeOp %s;' % op.id)
         out.append('MlirLogicalResult %s_verify(MlirOperation op);' % op.id)
-        out.append('MlirLogicalResult %s_lower(MlirOperation op, MoeLowering *lowering);\n' % op.id)
+        out.append('MlirLogicalResult %s_lower(MlirOperation op, MoeLowering *lowering);' % op.id)
+        if op.canonicalizes:
+            out.append('MlirLogicalResult %s_canonicalize(MlirOperation op, MlirRewriterBase rewriter);' % op.id)
+        out.append('')
     out.append('#endif')
     return '\n'.join(out) + '\n'
 
@@ -307,9 +309,9 @@ def ir_c(ops):
             '"%s"' % a.only_for if a.only_for else 'NULL') for a in op.attributes]
         if rows:
             out.append('static const MoeAttribute %s_attributes[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
-        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %d, %d, %s, %s_verify, %s_lower};\n' % (
+        out.append('const MoeOp %s = {"%s", "moert_%s", %s_operands, %d, %s, %d, %d, %d, %d, %s, %s_verify, %s_lower, %s};\n' % (
             op.id, op.name, op.id, op.id, len(op.operands), '%s_attributes' % op.id if rows else 'NULL', len(rows), op.fabric, op.idempotent, op.kernel,
-            '"%s"' % op.scalar if op.scalar else 'NULL', op.id, op.id))
+            '"%s"' % op.scalar if op.scalar else 'NULL', op.id, op.id, op.id + '_canonicalize' if op.canonicalizes else 'NULL'))
     out.append('const MoeOp *const moeOps[] = {%s, NULL};' % ', '.join('&' + op.id for op in ops))
     return '\n'.join(out) + '\n'
 

@@ -45,6 +45,8 @@ def Moe_F32x2      : Moe_Buffer<"2-D tensor or memref of f32", [F32], 2>;
 def Moe_I32x1      : Moe_Buffer<"1-D tensor or memref of i32 (signless or ui32)", [I32, UI32], 1>;
 def Moe_I32x2      : Moe_Buffer<"2-D tensor or memref of i32", [I32], 2>;
 def Moe_I32x3      : Moe_Buffer<"3-D tensor or memref of i32", [I32], 3>;
+def Moe_Codes2     : Moe_Buffer<"2-D tensor or memref of i8 (signless or ui8) or f8E4M3FN", [I8, UI8, F8E4M3FN], 2>;
+def Moe_Scales2    : Moe_Buffer<"2-D tensor or memref of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32", [F8E4M3FN, F8E8M0FNU, I8, UI8, F32], 2>;
 def Moe_Payload    : Moe_Buffer<"tensor or memref of a whole-byte element type", [Moe_AnyElement]>;
 
 def Moe_WorkspaceMemory
@@ -77,7 +79,9 @@ def Moe_Float : ConfinedAttr<F64Attr, [AttrConstraint<CPred<"::llvm::cast<::mlir
 // defines its hooks under that name; `destinations` are the operands it writes, `kept` those among them
 // whose old contents it may keep (they are read as well as written), `inPlace` pairs "destination=input" that may be the very same
 // memory, because the op reads each element of the input before it writes that element of the destination. `observed` are states that
-// it only reads. `onlyFor` are pairs "parameter=destination": no other destination depends on the parameter, which has a default. `scalar` is
+// it only reads. `strided` are matrices whose rows may lie apart: elements of a row lie together, rows at any distance that is no shorter than a row;
+// all other buffers are contiguous. `canonicalizes` says that the op's file defines <id>_canonicalize, which rewrites the op where that is exact.
+// `onlyFor` are pairs "parameter=destination": no other destination depends on the parameter, which has a default. `scalar` is
 // the result, if any, that stands behind the tensors of the destinations: a number, or a view, that host code has at once.
 class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = []> : Op<dialect, mnemonic, traits # [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
@@ -86,11 +90,13 @@ class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = [
   list<string> kept = [];
   list<string> inPlace = [];
   list<string> observed = [];
+  list<string> strided = [];
   list<string> onlyFor = [];
   string scalar = "";
   bit fabric = 0;          // it talks to other ranks: never removed, merged or reordered
   bit runtime = 1;         // it has a function moert_<id> in the runtime
   bit kernel = 1;          // devices have kernels for it; else what the host does serves every target
+  bit canonicalizes = 0;
   bit idempotent = 0;      // once more on its own result, with the same other operands, changes nothing
   let hasVerifier = 1;
   let useCustomPropertiesEncoding = 1;

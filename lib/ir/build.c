@@ -17,13 +17,18 @@ MlirNamedAttribute moeNamed(MlirContext context, const char *name, MlirAttribute
   return mlirNamedAttributeGet(mlirIdentifierGet(context, STR(name)), attribute);
 }
 
-MlirOperation moeBuild(MlirOperation before, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numResults,
-                       const MlirType *results, intptr_t numAttributes, const MlirNamedAttribute *attributes) {
-  MlirOperationState state = mlirOperationStateGet(STR(name), mlirOperationGetLocation(before));
+MlirOperation moeCreate(MlirLocation location, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numResults,
+                        const MlirType *results, intptr_t numAttributes, const MlirNamedAttribute *attributes) {
+  MlirOperationState state = mlirOperationStateGet(STR(name), location);
   mlirOperationStateAddOperands(&state, numOperands, operands);
   mlirOperationStateAddResults(&state, numResults, results);
   mlirOperationStateAddAttributes(&state, numAttributes, attributes);
-  MlirOperation op = mlirOperationCreate(&state);
+  return mlirOperationCreate(&state);
+}
+
+MlirOperation moeBuild(MlirOperation before, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numResults,
+                       const MlirType *results, intptr_t numAttributes, const MlirNamedAttribute *attributes) {
+  MlirOperation op = moeCreate(mlirOperationGetLocation(before), name, numOperands, operands, numResults, results, numAttributes, attributes);
   mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(before), before, op);
   return op;
 }
@@ -83,6 +88,11 @@ static bool matches(MlirOperation op, const char *name) {
 }
 
 bool moeIs(MlirOperation op, const char *name) { return matches(op, name); }
+
+MlirOperation moeProducer(MlirValue value, const char *name) {
+  bool found = mlirValueIsAOpResult(value) && moeIs(mlirOpResultGetOwner(value), name);
+  return found ? mlirOpResultGetOwner(value) : (MlirOperation){NULL};
+}
 
 bool moeIsPublic(MlirOperation symbol) {
   MlirAttribute visibility = mlirOperationGetAttributeByName(symbol, STR("sym_visibility"));

@@ -11,6 +11,9 @@
 enum { MOE_MAX_RANK = 16 }; // of the buffers of our ops
 
 MlirNamedAttribute moeNamed(MlirContext context, const char *name, MlirAttribute attribute);
+// An op that is inserted nowhere yet.
+MlirOperation moeCreate(MlirLocation location, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numResults,
+                        const MlirType *results, intptr_t numAttributes, const MlirNamedAttribute *attributes);
 MlirOperation moeBuild(MlirOperation before, const char *name, intptr_t numOperands, const MlirValue *operands, intptr_t numResults,
                        const MlirType *results, intptr_t numAttributes, const MlirNamedAttribute *attributes);
 // The same for an op of one result, which is returned.
@@ -37,7 +40,8 @@ MoeOpList moeFindOps(MlirOperation root, const char *const *names);
 #define MOE_FIND(root, ...) moeFindOps(root, (const char *const[]){__VA_ARGS__, NULL})
 
 bool moeIs(MlirOperation op, const char *name);
-bool moeIsPublic(MlirOperation symbol); // also if it does not say so
+MlirOperation moeProducer(MlirValue value, const char *name); // the op of that name that makes the value, or null
+bool moeIsPublic(MlirOperation symbol);                       // also if it does not say so
 
 // Facts about types and values
 int64_t moeDtypeCode(MlirType element);                     // moert_dtype as code | bits << 8 | lanes << 16

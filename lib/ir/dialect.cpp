@@ -14,8 +14,10 @@
 #include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/CAPI/IR.h"
 #include "mlir/CAPI/Registration.h"
+#include "mlir/CAPI/Rewrite.h"
 #include "mlir/CAPI/Support.h"
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/OpImplementation.h"
@@ -231,8 +233,14 @@ static LogicalResult resetIdleParameters(Operation *op, RewriterBase &rewriter) 
   return rewriter.finalizeOpModification(op), success();
 }
 
+static LogicalResult rewriteAsItsFileSays(Operation *op, RewriterBase &rewriter) {
+  const MoeOp *info = moeOpOf(wrap(op));
+  return info->canonicalize ? unwrap(info->canonicalize(wrap(op), wrap(&rewriter))) : failure();
+}
+
 static LogicalResult canonicalizeOp(Operation *op, RewriterBase &rewriter) {
-  return success(succeeded(removeIdentity(op, rewriter)) || succeeded(resetIdleParameters(op, rewriter)));
+  return success(succeeded(removeIdentity(op, rewriter)) || succeeded(resetIdleParameters(op, rewriter)) ||
+                 succeeded(rewriteAsItsFileSays(op, rewriter)));
 }
 
 //===--- verification -----------------------------------------------------------------------------===//

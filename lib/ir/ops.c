@@ -88,6 +88,8 @@ double moeFloat(MlirOperation op, const char *name) {
   return mlirAttributeIsNull(attribute) ? attributeEntry(op, name)->defaultValue : mlirFloatAttrGetValueDouble(attribute);
 }
 
+const char *moeCase(MlirOperation op, const char *name) { return attributeEntry(op, name)->cases[moeInt(op, name)]; }
+
 //===--- diagnostics ------------------------------------------------------------------------------===//
 
 static MlirLogicalResult emitError(MlirLocation location, MlirStringRef name, const char *format, va_list arguments) {

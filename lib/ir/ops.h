@@ -10,6 +10,7 @@
 #include <mlir-c/BuiltinAttributes.h>
 #include <mlir-c/BuiltinTypes.h>
 #include <mlir-c/IR.h>
+#include <mlir-c/Rewrite.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,6 +66,8 @@ typedef struct MoeOp {
   const char *scalar; // name of the result behind the destinations' tensors, or NULL
   MlirLogicalResult (*verify)(MlirOperation op);
   MlirLogicalResult (*lower)(MlirOperation op, MoeLowering *lowering);
+  // Rewrites the op where that is exact, or fails and leaves it; NULL: no such rewrite.
+  MlirLogicalResult (*canonicalize)(MlirOperation op, MlirRewriterBase rewriter);
 } MoeOp;
 
 extern const MoeOp *const moeOps[]; // all, NULL at the end
@@ -82,8 +85,9 @@ MlirValue moeOperand(MlirOperation op, int index); // the only one of its entry;
 // The entry of the table that operand number `position` belongs to.
 int moeOperandIndex(MlirOperation op, intptr_t position);
 
-int64_t moeInt(MlirOperation op, const char *attribute);  // of INT, BOOL and ENUM (index of the case); the default if absent
-double moeFloat(MlirOperation op, const char *attribute); // of FLOAT
+int64_t moeInt(MlirOperation op, const char *attribute);      // of INT, BOOL and ENUM (index of the case); the default if absent
+double moeFloat(MlirOperation op, const char *attribute);     // of FLOAT
+const char *moeCase(MlirOperation op, const char *attribute); // of ENUM
 
 //===--- verifying --------------------------------------------------------------------------------===//
 

@@ -46,9 +46,19 @@ static void append_dtype_set(moert__text *text, int dtypes) {
   static const struct {
     int bit;
     const char *name;
-  } names[] = {{MOERT__DTYPE_BF16, "bf16"}, {MOERT__DTYPE_F16, "f16"},  {MOERT__DTYPE_F32, "f32"}, {MOERT__DTYPE_F64, "f64"},
-               {MOERT__DTYPE_I8, "i8"},     {MOERT__DTYPE_I16, "i16"},  {MOERT__DTYPE_I32, "i32"}, {MOERT__DTYPE_I64, "i64"},
-               {MOERT__DTYPE_UI32, "ui32"}, {MOERT__DTYPE_UI64, "ui64"}};
+  } names[] = {{MOERT__DTYPE_BF16, "bf16"},
+               {MOERT__DTYPE_F16, "f16"},
+               {MOERT__DTYPE_F32, "f32"},
+               {MOERT__DTYPE_F64, "f64"},
+               {MOERT__DTYPE_I8, "i8"},
+               {MOERT__DTYPE_I16, "i16"},
+               {MOERT__DTYPE_I32, "i32"},
+               {MOERT__DTYPE_I64, "i64"},
+               {MOERT__DTYPE_UI32, "ui32"},
+               {MOERT__DTYPE_UI64, "ui64"},
+               {MOERT__DTYPE_UI8, "ui8"},
+               {MOERT__DTYPE_F8E4M3FN, "f8E4M3FN"},
+               {MOERT__DTYPE_F8E8M0FNU, "f8E8M0FNU"}};
   const char *separator = "";
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (!(dtypes & names[i].bit)) continue;
@@ -87,14 +97,27 @@ static void append_sizes(moert__text *text, const int64_t *sizes, int32_t count)
   moert__append(text, "]");
 }
 
+static void append_layout(moert__text *text, const moert_tensor *tensor) {
+  moert__append(text, "shape ");
+  append_sizes(text, tensor->shape, tensor->ndim);
+  moert__append(text, ", strides ");
+  append_sizes(text, tensor->strides, tensor->ndim);
+}
+
 static moert_status check_contiguous(const moert__subject *subject, const moert_tensor *tensor) {
   if (moert__is_contiguous(tensor)) return MOERT_OK;
   moert__text text = {0};
-  moert__append(&text, "shape ");
-  append_sizes(&text, tensor->shape, tensor->ndim);
-  moert__append(&text, ", strides ");
-  append_sizes(&text, tensor->strides, tensor->ndim);
+  append_layout(&text, tensor);
   return moert__fail_subject(MOERT_ERROR_NOT_CONTIGUOUS, subject, " is not contiguous (%s)", text.data);
+}
+
+// Of a matrix whose rows may lie apart.
+static moert_status check_rows(const moert__subject *subject, const moert_tensor *tensor) {
+  if (moert__has_contiguous_rows(tensor)) return MOERT_OK;
+  moert__text text = {0};
+  append_layout(&text, tensor);
+  return moert__fail_subject(MOERT_ERROR_NOT_CONTIGUOUS, subject,
+                             " does not consist of contiguous rows (%s): strides must be [%" PRId64 " or more, 1]", text.data, tensor->shape[1]);
 }
 
 static moert_status check_bytes(const moert__subject *subject, const moert_tensor *tensor, int64_t elements) {
@@ -105,11 +128,28 @@ static moert_status check_bytes(const moert__subject *subject, const moert_tenso
   return moert__fail_subject(MOERT_ERROR_INVALID_SHAPE, subject, ": shape %s has more bytes than 64 bits can count", text.data);
 }
 
+// From the first byte of a tensor with elements, whose layout is checked, to the end of its last; -1: that has no 64-bit value.
+static int64_t span_bytes(const moert_tensor *tensor) {
+  if (moert__is_contiguous(tensor)) return moert__row_bytes(tensor, 0);
+  int64_t to_last_row, elements, bytes;
+  if (__builtin_mul_overflow(tensor->shape[0] - 1, tensor->strides[0], &to_last_row) ||
+      __builtin_add_overflow(to_last_row, tensor->shape[1], &elements) || __builtin_mul_overflow(elements, moert__dtype_bytes(tensor->dtype), &bytes))
+    return -1;
+  return bytes;
+}
+
 static moert_status check_end(const moert__subject *subject, const moert_tensor *tensor) {
   uintptr_t begin, end;
-  if (!__builtin_add_overflow((uintptr_t)tensor->data, tensor->byte_offset, &begin) &&
-      !__builtin_add_overflow(begin, (uintptr_t)moert__row_bytes(tensor, 0), &end))
+  int64_t bytes = span_bytes(tensor);
+  if (bytes >= 0 && !__builtin_add_overflow((uintptr_t)tensor->data, tensor->byte_offset, &begin) &&
+      !__builtin_add_overflow(begin, (uintptr_t)bytes, &end))
     return MOERT_OK;
+  if (!moert__is_contiguous(tensor)) {
+    moert__text text = {0};
+    append_layout(&text, tensor);
+    return moert__fail_subject(MOERT_ERROR_INVALID_MEMORY, subject,
+                               ": its rows lead beyond the end of the address space (%s, byte_offset %" PRIu64 ")", text.data, tensor->byte_offset);
+  }
   return moert__fail_subject(MOERT_ERROR_INVALID_MEMORY, subject, ": byte_offset %" PRIu64 " leads beyond the end of the address space",
                              tensor->byte_offset);
 }
@@ -139,16 +179,17 @@ static moert_status check_device(const moert__subject *subject, moert_device giv
                              given.id, expected.id, moert_comm_rank(comm));
 }
 
-moert_status moert__check_memory(const moert__subject *subject, const moert_tensor *tensor, moert_memory memory, moert_comm *comm) {
+moert_status moert__check_memory(const moert__subject *subject, const moert_tensor *tensor, moert_memory memory, int flags, moert_comm *comm) {
+  bool strided = flags & MOERT__STRIDED && memory != MOERT_MEMORY_SYMMETRIC;
   int64_t elements = moert__elements(tensor);
   moert_status status = check_device(subject, tensor->device, memory, comm);
   if (!status) status = check_bytes(subject, tensor, elements);
   if (status || elements == 0) return status;
   if (!tensor->data)
     return moert__fail_subject(MOERT_ERROR_NULL_POINTER, subject, ": data is NULL, but the tensor has %" PRId64 " elements", elements);
+  if ((status = strided ? check_rows(subject, tensor) : check_contiguous(subject, tensor))) return status;
   if ((status = check_end(subject, tensor))) return status;
   if ((status = check_alignment(subject, tensor))) return status;
-  if ((status = check_contiguous(subject, tensor))) return status;
   if (memory != MOERT_MEMORY_SYMMETRIC) return MOERT_OK;
   void *peers[MOERT_MAX_RANKS];
   if (moert__symmetric_peers(comm, moert__data(tensor), (size_t)moert__row_bytes(tensor, 0), peers))
@@ -162,7 +203,7 @@ moert_status moert__check_memory(const moert__subject *subject, const moert_tens
 
 moert__extent moert__extent_of(const moert__subject *subject, const moert_tensor *tensor, bool written, moert_memory memory) {
   uintptr_t begin = (uintptr_t)moert__data(tensor);
-  uintptr_t bytes = moert__elements(tensor) ? (uintptr_t)moert__row_bytes(tensor, 0) : 0;
+  uintptr_t bytes = moert__elements(tensor) ? (uintptr_t)span_bytes(tensor) : 0;
   return (moert__extent){*subject, begin, begin + bytes, written, memory == MOERT_MEMORY_SYMMETRIC, NULL};
 }
 

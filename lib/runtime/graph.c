@@ -194,7 +194,7 @@ static moert_status check_value(const moert_argument_info *info, const moert_ten
   if (!tensor->data) return moert__fail_subject(MOERT_ERROR_NULL_POINTER, &subject, ": data is NULL, must point to the number");
   moert_tensor whole = *tensor;
   if (!moert__dtype_bytes(tensor->dtype)) whole.dtype = (moert_dtype){MOERT_CODE_UINT, 8, 1};
-  return moert__check_memory(&subject, &whole, MOERT_MEMORY_HOST, NULL);
+  return moert__check_memory(&subject, &whole, MOERT_MEMORY_HOST, 0, NULL);
 }
 
 static moert_status check_argument(const moert_argument_info *info, const moert_tensor *tensor, moert_comm *comm) {
@@ -205,7 +205,7 @@ static moert_status check_argument(const moert_argument_info *info, const moert_
   if (status) return status;
   if (info->memory == MOERT_MEMORY_VALUE) return check_value(info, tensor);
   if ((status = moert__check_dtype_set(&subject, tensor, 0))) return status;
-  return moert__check_memory(&subject, tensor, (moert_memory)info->memory, comm);
+  return moert__check_memory(&subject, tensor, (moert_memory)info->memory, 0, comm);
 }
 
 // Where a symbol stands first, its size is fixed.

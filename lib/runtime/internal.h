@@ -37,12 +37,15 @@ enum { // sets of element types, in descriptors
   MOERT__DTYPE_I32 = 1 << 6,
   MOERT__DTYPE_I64 = 1 << 7,
   MOERT__DTYPE_UI32 = 1 << 8,
-  MOERT__DTYPE_UI64 = 1 << 9
+  MOERT__DTYPE_UI64 = 1 << 9,
+  MOERT__DTYPE_UI8 = 1 << 10,
+  MOERT__DTYPE_F8E4M3FN = 1 << 11,
+  MOERT__DTYPE_F8E8M0FNU = 1 << 12
 };
 
 //===--- ops.c ------------------------------------------------------------------------------------===//
 
-enum { MOERT__OPTIONAL = 1, MOERT__DESTINATION = 2 };
+enum { MOERT__OPTIONAL = 1, MOERT__DESTINATION = 2, MOERT__STRIDED = 4 };
 
 typedef struct moert__operand {
   const char *name;
@@ -86,7 +89,7 @@ typedef struct moert__op {
 } moert__op;
 
 // What every op function does: check the context, the structs, the parameters' ranges, and each operand's presence, rank, element type, memory,
-// alignment and contiguity; then run the backend's function. Backend functions check what is particular to their op: sizes that must
+// contiguity and alignment; then run the backend's function. Backend functions check what is particular to their op: sizes that must
 // agree, values, capacity. Nothing is written before all checks have passed.
 moert_status moert__run(const moert__op *op, const void *params, const void *args, moert_kernel *kernel, moert_context *context);
 

@@ -47,7 +47,7 @@ static moert_status check_tensor(const moert__operand *operand, int64_t index, c
   moert__subject subject = {"operand", operand->name, index};
   moert_status status = moert__check_shape(&subject, tensor, operand->rank);
   if (!status) status = moert__check_dtype_set(&subject, tensor, operand->dtypes);
-  if (!status) status = moert__check_memory(&subject, tensor, operand->memory, comm);
+  if (!status) status = moert__check_memory(&subject, tensor, operand->memory, operand->flags, comm);
   if (status) return status;
   if (seen->count == MAX_TENSORS) return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "more than %d tensors", MAX_TENSORS);
   moert__extent *extent = &seen->at[seen->count++];

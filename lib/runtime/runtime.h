@@ -82,11 +82,11 @@ moert_status moert__check_shape(const moert__subject *subject, const moert_tenso
 // Element type: one of the set, or any of whole bytes if the set is empty.
 moert_status moert__check_dtype_set(const moert__subject *subject, const moert_tensor *tensor, int dtypes);
 moert_status moert__check_dtype(const moert__subject *subject, const moert_tensor *tensor, moert_dtype dtype);
-// Data, device, alignment, contiguity, and that symmetric memory is the communicator's. After the two above; element types of whole bytes. `comm` may
-// be NULL for host memory.
-moert_status moert__check_memory(const moert__subject *subject, const moert_tensor *tensor, moert_memory memory, moert_comm *comm);
+// Data, device, contiguity, alignment, and that symmetric memory is the communicator's. After the two above; element types of whole bytes. `flags`:
+// those of an operand, of which MOERT__STRIDED allows rows of a matrix to lie apart, but in symmetric memory. `comm` may be NULL for host memory.
+moert_status moert__check_memory(const moert__subject *subject, const moert_tensor *tensor, moert_memory memory, int flags, moert_comm *comm);
 
-// The bytes of a checked tensor, to find overlaps.
+// The bytes of a checked tensor, with those between rows that lie apart, to find overlaps.
 typedef struct moert__extent {
   moert__subject subject;
   uintptr_t begin, end;

@@ -38,6 +38,8 @@ MOERT__SHARED int moert__dtype_bit(moert_dtype dtype);                          
 MOERT__SHARED int64_t moert__dtype_bytes(moert_dtype dtype);                         // 0 if not whole bytes
 MOERT__SHARED const char *moert__dtype_name(moert_dtype dtype);                      // "bf16"; "?" if unknown
 MOERT__SHARED bool moert__is_contiguous(const moert_tensor *tensor);                 // row-major; dimensions of size 1 and empty tensors are free
+MOERT__SHARED bool moert__has_contiguous_rows(const moert_tensor *matrix);           // each of them is, and they do not overlap; they may lie apart
+MOERT__SHARED int64_t moert__row_stride(const moert_tensor *matrix);                 // elements from row to row of such a matrix
 MOERT__SHARED int64_t moert__elements(const moert_tensor *tensor);                   // product of the shape; -1: it has no 64-bit value
 MOERT__SHARED int64_t moert__row_bytes(const moert_tensor *tensor, int32_t leading); // bytes of the dimensions from `leading` on; -1 likewise
 MOERT__SHARED void *moert__data(const moert_tensor *tensor);                         // data + byte_offset

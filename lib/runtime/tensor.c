@@ -16,13 +16,13 @@ static const struct {
     {{MOERT_CODE_INT, 32, 1}, MOERT__DTYPE_I32, "i32"},
     {{MOERT_CODE_INT, 64, 1}, MOERT__DTYPE_I64, "i64"},
     {{MOERT_CODE_UINT, 32, 1}, MOERT__DTYPE_UI32, "ui32"},
-    {{MOERT_CODE_UINT, 8, 1}, 0, "ui8"},
+    {{MOERT_CODE_UINT, 8, 1}, MOERT__DTYPE_UI8, "ui8"},
     {{MOERT_CODE_UINT, 16, 1}, 0, "ui16"},
     {{MOERT_CODE_UINT, 64, 1}, MOERT__DTYPE_UI64, "ui64"},
     {{MOERT_CODE_BOOL, 8, 1}, 0, "bool"},
-    {{MOERT_CODE_F8E4M3FN, 8, 1}, 0, "f8E4M3FN"},
+    {{MOERT_CODE_F8E4M3FN, 8, 1}, MOERT__DTYPE_F8E4M3FN, "f8E4M3FN"},
     {{MOERT_CODE_F8E5M2, 8, 1}, 0, "f8E5M2"},
-    {{MOERT_CODE_F8E8M0FNU, 8, 1}, 0, "f8E8M0FNU"},
+    {{MOERT_CODE_F8E8M0FNU, 8, 1}, MOERT__DTYPE_F8E8M0FNU, "f8E8M0FNU"},
 };
 
 bool moert__dtype_equal(moert_dtype a, moert_dtype b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
@@ -58,6 +58,17 @@ bool moert__is_contiguous(const moert_tensor *tensor) {
     if (__builtin_mul_overflow(expected, tensor->shape[d], &expected)) return false;
   }
   return true;
+}
+
+bool moert__has_contiguous_rows(const moert_tensor *matrix) {
+  if (!matrix->strides || is_empty(matrix)) return true;
+  bool together = matrix->shape[1] == 1 || matrix->strides[1] == 1, apart = matrix->shape[0] == 1 || matrix->strides[0] >= matrix->shape[1];
+  return together && apart;
+}
+
+// The stride of a dimension that nobody steps along may be any number.
+int64_t moert__row_stride(const moert_tensor *matrix) {
+  return matrix->strides && matrix->shape[0] > 1 && matrix->shape[1] > 0 ? matrix->strides[0] : matrix->shape[1];
 }
 
 // -1 if a size is negative or the product has no 64-bit value: the common checks refuse such a tensor.

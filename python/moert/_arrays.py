@@ -54,8 +54,19 @@ def _of_torch(value, keep):
     return _tensor(value.data_ptr(), device, dtype_of(value.dtype), value.shape, value.stride(), keep)
 
 
+def _strides_of(array):
+    """Of a NumPy array, in elements; None if it is contiguous."""
+    if array.flags.c_contiguous:
+        return None
+    for axis, (size, step) in enumerate(zip(array.shape, array.strides)):
+        if size > 1 and step % array.itemsize:
+            raise ValueError('dimension %d of the array steps by %d bytes, must step by a multiple of the %d bytes of an element: copy the array'
+                             % (axis, step, array.itemsize))
+    return [step // array.itemsize for step in array.strides]
+
+
 def _of_numpy(array, dtype, keep):
-    strides = None if array.flags.c_contiguous else [step // array.itemsize for step in array.strides]
+    strides = _strides_of(array)
     return _tensor(array.ctypes.data, _abi.Device(_abi.CPU, 0), dtype, array.shape, strides, keep)
 
 

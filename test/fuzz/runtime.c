@@ -47,7 +47,7 @@ typedef struct operand {
   moert_dtype dtypes[16];
   int rank; // -1: any from 1
   moert_memory memory;
-  bool optional, destination, state;
+  bool optional, destination, state, strided;
 } operand;
 
 typedef struct number {
@@ -148,6 +148,7 @@ typedef struct fuzz_tensor {
   moert_tensor tensor;
   int64_t shape[MAX_RANK], strides[MAX_RANK];
   unsigned char *allocation; // NULL: memory of the rank's
+  int64_t gap;               // elements between the rows of a matrix
   size_t guard, bytes;
   uint64_t hash;
   bool written;
@@ -184,9 +185,26 @@ static int64_t bytes_of(const moert_tensor *tensor) {
   return bytes;
 }
 
+// From the first byte of a matrix of positive strides to the end of its last; -1: that has no 64-bit value.
+static int64_t span_of(const moert_tensor *matrix) {
+  int64_t elements, bytes;
+  if (__builtin_mul_overflow(matrix->shape[0] - 1, matrix->strides[0], &elements) || __builtin_add_overflow(elements, matrix->shape[1], &elements) ||
+      __builtin_mul_overflow(elements, matrix->dtype.bits / 8, &bytes))
+    return -1;
+  return bytes;
+}
+
+static void set_strides(fuzz_tensor *matrix) {
+  matrix->strides[0] = matrix->shape[1] + matrix->gap;
+  matrix->strides[1] = 1;
+  matrix->tensor.strides = matrix->strides;
+}
+
 // Exactly the memory that the shape says; half of the destinations have guards around it.
 static bool give_memory(fuzz_random *random, rank_state *rank, const operand *spec, fuzz_tensor *made) {
   int64_t bytes = bytes_of(&made->tensor);
+  if (made->gap) set_strides(made);
+  if (made->gap && bytes > 0 && bytes <= MAX_BYTES) bytes = span_of(&made->tensor);
   if (bytes < 0 || bytes > MAX_BYTES) return false;
   made->written = spec->destination || spec->state;
   if (spec->memory == MOERT_MEMORY_SYMMETRIC && fuzz_chance(random, 97)) {
@@ -323,6 +341,7 @@ static void choose_tensor(call *made, int index, int64_t nth) {
       tensor->tensor.dtype = made->float_dtype;
   tensor->tensor.ndim = spec->rank >= 0 ? spec->rank : 1 + (int32_t)fuzz_below(random, 3);
   for (int32_t d = 0; d < tensor->tensor.ndim; ++d) tensor->shape[d] = from_pool(made);
+  if (spec->strided && fuzz_chance(random, 50)) tensor->gap = 1 + fuzz_below(random, 8);
   if (spec->memory == MOERT_MEMORY_SYMMETRIC) tensor->shape[0] = fuzz_chance(random, 80) ? SLAB_BYTES : fuzz_below(random, SLAB_BYTES);
   if (spec->memory == MOERT_MEMORY_HOST && spec->rank == 1 && spec->state && fuzz_chance(random, 70)) tensor->shape[0] = 16;
 }
@@ -405,6 +424,14 @@ static void spoil_sizes(call *made, moert_tensor *tensor, fuzz_tensor *memory) {
   if (bytes_of(tensor) < 0) made->must_fail = true;
 }
 
+// Rows said to lie farther apart than the memory reaches would be believed: then another mistake stops the call.
+static void spoil_strides(call *made, const operand *spec, moert_tensor *tensor, fuzz_tensor *memory) {
+  tensor->strides = memory->strides;
+  for (int d = 0; d < MAX_RANK; ++d) memory->strides[d] = fuzz_chance(made->random, 50) ? FUZZ_PICK(made->random, extremes) : 1;
+  if (spec->strided && tensor->shape[0] > 1 && memory->strides[0] > 0 && span_of(tensor) > (int64_t)memory->bytes)
+    made->must_fail = true, made->kernel = (moert_kernel *)(void *)made;
+}
+
 static void spoil_tensor(call *made) {
   static const moert_dtype wild[] = {{MOERT_CODE_INT, 4, 1}, {MOERT_CODE_INT, 0, 1}, {77, 8, 0}, {MOERT_CODE_FLOAT, 32, 2}, {MOERT_CODE_UINT, 24, 1},
                                      {255, 255, 65535},      {MOERT_CODE_BOOL, 8, 1}};
@@ -432,10 +459,7 @@ static void spoil_tensor(call *made) {
     break;
   case 5: tensor->shape = NULL, made->must_fail = tensor->ndim > 0; break;
   case 6: spoil_sizes(made, tensor, memory); break;
-  case 7:
-    tensor->strides = memory->strides;
-    for (int d = 0; d < MAX_RANK; ++d) memory->strides[d] = fuzz_chance(random, 50) ? FUZZ_PICK(random, extremes) : 1;
-    break;
+  case 7: spoil_strides(made, spec, tensor, memory); break;
   default: tensor->byte_offset = UINT64_MAX - (uint64_t)fuzz_below(random, 4096), made->must_fail = !empty;
   }
 }
@@ -539,8 +563,10 @@ static bool set_dtype(moert_tensor *tensor, const char *must) {
   static const struct {
     const char *name;
     moert_dtype dtype;
-  } names[] = {{"must be bf16", {MOERT_CODE_BFLOAT, 16, 1}}, {"must be f16", {MOERT_CODE_FLOAT, 16, 1}}, {"must be f32", {MOERT_CODE_FLOAT, 32, 1}},
-               {"must be i8", {MOERT_CODE_INT, 8, 1}},       {"must be i32", {MOERT_CODE_INT, 32, 1}},   {"must be i64", {MOERT_CODE_INT, 64, 1}}};
+  } names[] = {{"must be bf16", {MOERT_CODE_BFLOAT, 16, 1}},      {"must be f16", {MOERT_CODE_FLOAT, 16, 1}},
+               {"must be f32", {MOERT_CODE_FLOAT, 32, 1}},        {"must be i8", {MOERT_CODE_INT, 8, 1}},
+               {"must be i32", {MOERT_CODE_INT, 32, 1}},          {"must be i64", {MOERT_CODE_INT, 64, 1}},
+               {"must be f8E4M3FN", {MOERT_CODE_F8E4M3FN, 8, 1}}, {"must be f8E8M0FNU", {MOERT_CODE_F8E8M0FNU, 8, 1}}};
   for (size_t i = 0; i < FUZZ_COUNT(names); ++i)
     if (!strncmp(must, names[i].name, strlen(names[i].name))) return tensor->dtype = names[i].dtype, true;
   return false;
@@ -633,7 +659,8 @@ static void fuzz_op(rank_state *rank, fuzz_random *random) {
 static operand operand_of(const moert_argument_info *info) {
   moert_dtype dtype = {(uint8_t)info->dtype, (uint8_t)(info->dtype >> 8), (uint16_t)(info->dtype >> 16)};
   return (operand){
-      info->name, 0, 0, 1, {dtype}, (int)info->ndim, (moert_memory)info->memory, false, info->role == MOERT_ROLE_OUT, info->role == MOERT_ROLE_INOUT};
+      info->name, 0, 0, 1, {dtype}, (int)info->ndim, (moert_memory)info->memory, false, info->role == MOERT_ROLE_OUT, info->role == MOERT_ROLE_INOUT,
+      false};
 }
 
 // The function's arguments as operands of an op, so that they are made and spoiled alike.

@@ -12,10 +12,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'cmake'))
 sys.dont_write_bytecode = True
 import generate  # noqa: E402
 
+DTYPES = {  # element type in ODS: (code, bits) of DLPack
+    'BF16': ('BFLOAT', 16), 'F16': ('FLOAT', 16), 'F32': ('FLOAT', 32), 'F64': ('FLOAT', 64), 'F8E4M3FN': ('F8E4M3FN', 8), 'F8E8M0FNU': ('F8E8M0FNU', 8),
+    'I8': ('INT', 8), 'I16': ('INT', 16), 'I32': ('INT', 32), 'I64': ('INT', 64), 'UI8': ('UINT', 8), 'UI32': ('UINT', 32), 'UI64': ('UINT', 64),
+}
+
 
 def dtypes(operand):
-    names = generate.DTYPES if 'Moe_AnyElement' in operand.dtypes else operand.dtypes
-    return ', '.join('{MOERT_CODE_%s, %d, 1}' % generate.DTYPES[name] for name in names)
+    names = DTYPES if 'Moe_AnyElement' in operand.dtypes else operand.dtypes
+    return ', '.join('{MOERT_CODE_%s, %d, 1}' % DTYPES[name] for name in names)
 
 
 def table(kind, name, rows):
@@ -30,8 +35,8 @@ def tables(op):
             numbers.append('    {"%s", offsetof(%s, %s)},' % (o.name, args, o.name))
             continue
         count = 'offsetof(%s, num_%s)' % (args, o.name) if o.variadic else '0'
-        operands.append('    {"%s", offsetof(%s, %s), %s, %d, {%s}, %d, MOERT_MEMORY_%s, %d, %d, %d},' % (
-            o.name, args, o.name, count, dtypes(o).count('{'), dtypes(o), o.rank, o.memory.upper(), o.optional, o.destination, o.state))
+        operands.append('    {"%s", offsetof(%s, %s), %s, %d, {%s}, %d, MOERT_MEMORY_%s, %d, %d, %d, %d},' % (
+            o.name, args, o.name, count, dtypes(o).count('{'), dtypes(o), o.rank, o.memory.upper(), o.optional, o.destination, o.state, o.strided))
     parameters = []
     for a in op.attributes:
         maximum = len(a.cases) - 1 if a.cases else 1 if a.kind == 'BOOL' else a.maximum

@@ -253,6 +253,124 @@ static void sizes_without_elements(void **state) {
                "moe.grouped_matmul: operand 'weights' dimension 0 is 9223372036854775807, must be less");
 }
 
+//===--- rows that lie apart ------------------------------------------------------------------------===//
+
+enum { ROWS = 3, COLUMNS = 2, STRIDE = 5 };
+
+typedef struct quantize_call {
+  float input_data[ROWS * STRIDE], scales_data[ROWS];
+  uint8_t values_data[ROWS][COLUMNS];
+  int64_t input_shape[2], strides[2], values_shape[2], scales_shape[2];
+  moert_tensor input, values, scales;
+  moert_moe_quantize_params params;
+  moert_moe_quantize_args args;
+} quantize_call;
+
+static void make_quantize(quantize_call *call) {
+  *call = (quantize_call){.input_data = {448, 1, 99, 99, 99, -2, 448, 99, 99, 99, 448, 0.5f, 99, 99, 99},
+                          .input_shape = {ROWS, COLUMNS},
+                          .strides = {STRIDE, 1},
+                          .values_shape = {ROWS, COLUMNS},
+                          .scales_shape = {ROWS, 1},
+                          .params = MOERT_MOE_QUANTIZE_PARAMS_INIT,
+                          .args = MOERT_MOE_QUANTIZE_ARGS_INIT};
+  memset(call->values_data, 0x77, sizeof call->values_data);
+  memset(call->scales_data, 0x77, sizeof call->scales_data);
+  call->input = tensor_of(call->input_data, 2, call->input_shape, MOERT_CODE_FLOAT, 32);
+  call->input.strides = call->strides;
+  call->values = tensor_of(call->values_data, 2, call->values_shape, MOERT_CODE_F8E4M3FN, 8);
+  call->scales = tensor_of(call->scales_data, 2, call->scales_shape, MOERT_CODE_FLOAT, 32);
+  call->params.format = MOERT_MOE_QUANTIZE_FORMAT_FP8_TOKEN;
+  call->args.input = &call->input;
+  call->args.values = &call->values;
+  call->args.scales = &call->scales;
+}
+
+static moert_status quantize(quantize_call *call) { return moert_moe_quantize(&call->params, &call->args, NULL, context); }
+
+static void assert_quantize_refused(quantize_call *call, moert_status status, const char *text) {
+  assert_int_equal(quantize(call), status);
+  assert_string_equal(moert_last_error(), text);
+  for (size_t i = 0; i < sizeof call->values_data; ++i) assert_int_equal(call->values_data[i / COLUMNS][i % COLUMNS], 0x77);
+  for (size_t i = 0; i < sizeof call->scales_data; ++i) assert_int_equal(((unsigned char *)call->scales_data)[i], 0x77);
+}
+
+static void rows_apart(void **state) {
+  (void)state;
+  static const uint8_t expected[ROWS][COLUMNS] = {{0x7e, 0x38}, {0xc0, 0x7e}, {0x7e, 0x30}};
+  quantize_call call;
+  make_quantize(&call);
+  assert_ok(quantize(&call));
+  assert_memory_equal(call.values_data, expected, sizeof expected);
+  make_quantize(&call);
+  call.input_shape[0] = call.values_shape[0] = call.scales_shape[0] = 1; // nobody steps from row to row
+  call.strides[0] = -1;
+  assert_ok(quantize(&call));
+  assert_memory_equal(call.values_data, expected, COLUMNS);
+  make_quantize(&call);
+  call.input_shape[0] = call.values_shape[0] = call.scales_shape[0] = 0;
+  call.strides[0] = call.strides[1] = -1;
+  assert_ok(quantize(&call));
+}
+
+static void rows_in_disorder(void **state) {
+  (void)state;
+  quantize_call call;
+  make_quantize(&call);
+  call.strides[0] = 1;
+  assert_quantize_refused(&call, MOERT_ERROR_NOT_CONTIGUOUS,
+                          "moe.quantize: operand 'input' does not consist of contiguous rows (shape [3, 2], strides [1, 1]): strides must be "
+                          "[2 or more, 1]");
+  call.strides[0] = 0;
+  assert_quantize_refused(&call, MOERT_ERROR_NOT_CONTIGUOUS,
+                          "moe.quantize: operand 'input' does not consist of contiguous rows (shape [3, 2], strides [0, 1]): strides must be "
+                          "[2 or more, 1]");
+  call.strides[0] = STRIDE, call.strides[1] = 2;
+  assert_quantize_refused(&call, MOERT_ERROR_NOT_CONTIGUOUS,
+                          "moe.quantize: operand 'input' does not consist of contiguous rows (shape [3, 2], strides [5, 2]): strides must be "
+                          "[2 or more, 1]");
+  call.strides[0] = -STRIDE, call.strides[1] = 1;
+  assert_quantize_refused(&call, MOERT_ERROR_NOT_CONTIGUOUS,
+                          "moe.quantize: operand 'input' does not consist of contiguous rows (shape [3, 2], strides [-5, 1]): strides must be "
+                          "[2 or more, 1]");
+  make_quantize(&call); // no other operand may have rows apart
+  call.values.strides = call.strides;
+  assert_quantize_refused(&call, MOERT_ERROR_NOT_CONTIGUOUS, "moe.quantize: operand 'values' is not contiguous (shape [3, 2], strides [5, 1])");
+}
+
+static void rows_too_far_apart(void **state) {
+  (void)state;
+  quantize_call call;
+  make_quantize(&call);
+  call.strides[0] = INT64_MAX;
+  assert_quantize_refused(&call, MOERT_ERROR_INVALID_MEMORY,
+                          "moe.quantize: operand 'input': its rows lead beyond the end of the address space (shape [3, 2], strides "
+                          "[9223372036854775807, 1], byte_offset 0)");
+  call.strides[0] = INT64_MAX / 2; // counts of elements have 64-bit values, those of bytes have none
+  assert_quantize_refused(&call, MOERT_ERROR_INVALID_MEMORY,
+                          "moe.quantize: operand 'input': its rows lead beyond the end of the address space (shape [3, 2], strides "
+                          "[4611686018427387903, 1], byte_offset 0)");
+  call.strides[0] = INT64_C(1) << 59; // 2^62 bytes, from the end of the address space
+  call.input.byte_offset = UINT64_MAX - (UINT64_C(1) << 62) - (uintptr_t)call.input_data + 1;
+  char text[256];
+  snprintf(text, sizeof text,
+           "moe.quantize: operand 'input': its rows lead beyond the end of the address space (shape [3, 2], strides [576460752303423488, 1], "
+           "byte_offset %" PRIu64 ")",
+           call.input.byte_offset);
+  assert_quantize_refused(&call, MOERT_ERROR_INVALID_MEMORY, text);
+}
+
+// What lies between the rows counts as theirs.
+static void overlap_of_rows_apart(void **state) {
+  (void)state;
+  quantize_call call;
+  make_quantize(&call);
+  call.scales.data = &call.input_data[COLUMNS];
+  assert_quantize_refused(&call, MOERT_ERROR_OVERLAP, "moe.quantize: operand 'scales' overlaps operand 'input'; give it memory of its own");
+  call.scales.data = &call.input_data[(ROWS - 1) * STRIDE + COLUMNS]; // behind the last row
+  assert_ok(quantize(&call));
+}
+
 //===--- lists and symmetric memory -----------------------------------------------------------------===//
 
 typedef struct dispatch_call {
@@ -384,6 +502,10 @@ int main(void) {
       cmocka_unit_test(overlaps),
       cmocka_unit_test(no_tokens),
       cmocka_unit_test(sizes_without_elements),
+      cmocka_unit_test(rows_apart),
+      cmocka_unit_test(rows_in_disorder),
+      cmocka_unit_test(rows_too_far_apart),
+      cmocka_unit_test(overlap_of_rows_apart),
       cmocka_unit_test(lists),
       cmocka_unit_test(symmetric_memory),
       cmocka_unit_test(signless_and_unsigned),

@@ -65,13 +65,13 @@ static void element_types(void **state) {
       {{MOERT_CODE_INT, 32, 1}, "i32", 4, MOERT__DTYPE_I32},
       {{MOERT_CODE_INT, 64, 1}, "i64", 8, MOERT__DTYPE_I64},
       {{MOERT_CODE_UINT, 32, 1}, "ui32", 4, MOERT__DTYPE_UI32},
-      {{MOERT_CODE_UINT, 8, 1}, "ui8", 1, 0},
+      {{MOERT_CODE_UINT, 8, 1}, "ui8", 1, MOERT__DTYPE_UI8},
       {{MOERT_CODE_UINT, 16, 1}, "ui16", 2, 0},
       {{MOERT_CODE_UINT, 64, 1}, "ui64", 8, MOERT__DTYPE_UI64},
       {{MOERT_CODE_BOOL, 8, 1}, "bool", 1, 0},
-      {{MOERT_CODE_F8E4M3FN, 8, 1}, "f8E4M3FN", 1, 0},
+      {{MOERT_CODE_F8E4M3FN, 8, 1}, "f8E4M3FN", 1, MOERT__DTYPE_F8E4M3FN},
       {{MOERT_CODE_F8E5M2, 8, 1}, "f8E5M2", 1, 0},
-      {{MOERT_CODE_F8E8M0FNU, 8, 1}, "f8E8M0FNU", 1, 0},
+      {{MOERT_CODE_F8E8M0FNU, 8, 1}, "f8E8M0FNU", 1, MOERT__DTYPE_F8E8M0FNU},
       {{MOERT_CODE_INT, 4, 1}, "?", 0, 0},
       {{MOERT_CODE_INT, 4, 2}, "?", 0, 0},
       {{MOERT_CODE_FLOAT, 32, 4}, "?", 16, 0},
@@ -140,6 +140,29 @@ static void contiguity(void **state) {
   assert_true(moert__is_contiguous(&scalar));
 }
 
+static void rows_that_lie_apart(void **state) {
+  (void)state;
+  static const struct {
+    int64_t shape[2], strides[2];
+    bool contiguous_rows;
+    int64_t stride;
+  } rows[] = {
+      {{4, 5}, {5, 1}, true, 5},    {{4, 5}, {9, 1}, true, 9},   {{4, 5}, {INT64_MAX, 1}, true, INT64_MAX},
+      {{4, 5}, {4, 1}, false, 4},   {{4, 5}, {0, 1}, false, 0},  {{4, 5}, {-5, 1}, false, -5},
+      {{4, 5}, {10, 2}, false, 10}, {{4, 5}, {1, 4}, false, 1},  {{1, 5}, {-7, 1}, true, 5},
+      {{1, 5}, {5, 2}, false, 5},   {{4, 1}, {3, 99}, true, 3},  {{4, 1}, {0, 1}, false, 0},
+      {{1, 1}, {-7, -8}, true, 1},  {{0, 5}, {-7, -8}, true, 5}, {{4, 0}, {-7, -8}, true, 0},
+  };
+  for (size_t i = 0; i < COUNT(rows); ++i) {
+    moert_tensor matrix = make(2, (int64_t *)(uintptr_t)rows[i].shape, (int64_t *)(uintptr_t)rows[i].strides);
+    assert_int_equal(moert__has_contiguous_rows(&matrix), rows[i].contiguous_rows);
+    assert_int_equal(moert__row_stride(&matrix), rows[i].stride);
+    matrix.strides = NULL;
+    assert_true(moert__has_contiguous_rows(&matrix));
+    assert_int_equal(moert__row_stride(&matrix), rows[i].shape[1]);
+  }
+}
+
 static void addresses(void **state) {
   (void)state;
   char memory[8];
@@ -152,8 +175,12 @@ static void addresses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(element_types), cmocka_unit_test(elements),  cmocka_unit_test(elements_that_cannot_be_counted),
-      cmocka_unit_test(contiguity),    cmocka_unit_test(addresses),
+      cmocka_unit_test(element_types),
+      cmocka_unit_test(elements),
+      cmocka_unit_test(elements_that_cannot_be_counted),
+      cmocka_unit_test(contiguity),
+      cmocka_unit_test(rows_that_lie_apart),
+      cmocka_unit_test(addresses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
