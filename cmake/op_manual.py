@@ -36,7 +36,7 @@ What is tested and what runs where is in [status.md](status.md).
 def text_of(description):
     """Names of files of this folder become links."""
     text = textwrap.dedent(description.strip('\n')).strip()
-    return re.sub(r'docs/(\w+\.md)', r'[\1](\1)', text)
+    return re.sub(r'docs/(\w+\.md)(#[\w-]+)?', r'[\1](\1\2)', text)
 
 
 def table(head, rows):

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* The version of the dialects, which their bytecode carries. Bytecode of an older version is read, of a newer one refused. */
-#define MOE_MLIR_DIALECT_VERSION 1
+#define MOE_MLIR_DIALECT_VERSION 2
 
 /* "0.1.0, ABI 2, dialect 1, LLVM 22.1.8": the versions of this library, of the run side that it compiles for, of the dialects, and of the LLVM that
  * it was built with. Static storage. */

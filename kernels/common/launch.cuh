@@ -83,11 +83,11 @@ inline cudaStream_t streamOf(const moert_context *context) { return static_cast<
 // The first launch of a kernel may wait for the device, and so for ranks that wait for this one, if its stack does not fit into what is there.
 // Kernels of this library keep everything in registers, up to a few bytes of the 1024 that a thread always has (cudaLimitStackSize).
 template <typename... Parameters, typename... Arguments>
-moert_status launch(const moert_context *context, void (*kernel)(Parameters...), dim3 grid, unsigned block, size_t shared, Arguments... arguments) {
+moert_status launch(const moert_context *context, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, Arguments... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return MOERT_OK;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
-  config.blockDim = dim3(block);
+  config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = streamOf(context);
   cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);

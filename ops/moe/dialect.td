@@ -18,6 +18,7 @@ def Moe_Dialect : Dialect {
     Ops in destination-passing style on tensors or memrefs; the last operand of each is a `!moe.context`.
     What changes per deployment is an attribute, what changes per call an operand.
   }];
+  let dependentDialects = ["::mlir::tensor::TensorDialect"];  // canonicalisation makes tensor.empty and tensor.dim
   let useDefaultTypePrinterParser = 1;
   let useDefaultAttributePrinterParser = 1;
 }

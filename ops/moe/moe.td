@@ -115,6 +115,117 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
   }];
 }
 
+//===--- number formats ---------------------------------------------------------------------------===//
+
+// What the two ops say of the formats alike; docs/formats.md is the manual of the numbers themselves.
+defvar Moe_QuantizedFormat = Moe_OneOf<["nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8_token", "fp8_tensor"]>;
+defvar Moe_ScaleLayout = DefaultValuedAttr<Moe_OneOf<["linear", "128x4", "8x4", "transposed"]>, "\"linear\"">;
+defvar Moe_Packing = DefaultValuedAttr<Moe_OneOf<["low_first", "mega"]>, "\"low_first\"">;
+
+def Moe_QuantizeOp : Moe_DestinationOp<Moe_Dialect, "quantize", "moe_quantize", [AlwaysSpeculatable, DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+  let summary = "Rows to 4-bit or 8-bit codes and their scales";
+  let description = [{
+    Each block of a row of `input` [T, H] gets a scale, by the largest magnitude a of its elements, and each element x a code: to nearest even,
+    saturating. All arithmetic is f32 and IEEE's, each step rounded once; results are the same bits on every backend. docs/formats.md has the
+    number formats, the layouts, and every special case.
+
+    | `format` | block | codes | scale | code of x |
+    |---|---|---|---|---|
+    | `nvfp4` | 16 | E2M1 | E4M3: `G * (a / 6)` | `x * min(1 / (scale * (1 / G)), FLT_MAX)`; a = 0: `x * 0` |
+    | `mxfp4` | 32 | E2M1 | E8M0: `min(a, FLT_MAX) / 6`, up to a power of two | `x / scale` |
+    | `mxfp8` | 32 | E4M3 | E8M0: `min(a, FLT_MAX) / 448`, up to a power of two | `x / scale` |
+    | `fp8_block` | 128, the last of a row may be narrower | E4M3 | f32: `max(min(a, FLT_MAX), 1e-4) / 448` | `x / scale` |
+    | `fp8_token` | a row | E4M3 | likewise | likewise |
+    | `fp8_tensor` | all of `input` | E4M3 | likewise; with `global_scale` none | likewise; with `global_scale` `x * G` |
+
+    - G is `global_scale[0]`, the factor of the encoder, usually `448 * 6 / amax` of the tensor for `nvfp4`: a code stands for `code * scale / G`. Absent: 1.
+    - `scale_rounding = "even"`: the scale of `mxfp4` and `mxfp8` is the power of two below a, rounded to the codes' precision, over 4 or 256:
+      the largest codes may saturate.
+    - `fast_reciprocal` replaces the divisions of `nvfp4` by products with approximate reciprocals (`rcp.approx.ftz` on GPUs), as kernels of TensorRT-LLM
+      and FlashInfer do. Codes next to a tie, and scales, may then differ between backends.
+    - `packing`: two 4-bit codes a byte. `low_first`: element 2j in the low half of byte j, 2j + 1 in the high half. `mega`: of eight elements
+      c0 to c7, byte b has c(b + 4) in its low half and c(b) in its high half.
+    - `scale_layout`: docs/formats.md#layouts. Scales that stand for nothing (padding) become zero.
+    - 4-bit formats: NaN in a block makes its scale NaN, so that the block is NaN. 8-bit formats: NaN is a code, and does not count for a. An
+      infinity saturates. -0 keeps its sign.
+
+    `input` may have rows that lie apart. Zero tokens are legal. Pure.
+
+    Canonicalisation, on tensors: an input that `arith.extf` widened is read as it was. `mxfp4` of what `moe.dequantize` made of the same format, layout
+    and packing in f32 or bf16, and `mxfp8` rounded up of what it made in f32, give way to its codes and scales, which stand for the same numbers, if
+    the destinations are intermediates (`tensor.empty`) and no scale is padding.
+
+    Constraints:
+    - C1: `values` is [T, H], of 4-bit formats [T, H / 2].
+    - C2: H is a multiple of 16 for `nvfp4`, of 32 for `mxfp4` and `mxfp8`.
+    - C3: element types: `values` of a 4-bit format is i8, of an 8-bit format f8E4M3FN or i8; `scales` is f8E4M3FN or i8 for `nvfp4`, f8E8M0FNU or i8 for
+      `mxfp4` and `mxfp8`, f32 for the others. i8 is signless or ui8.
+    - C4: with C scales a row, `scales` is [T, C] (`linear`), [T up to a multiple of 128, C up to a multiple of 4] (`128x4`), [T up to a multiple of 8,
+      C up to a multiple of 4] (`8x4`), or [C, T or more] (`transposed`). C is H over the block, rounded up; 1 for `fp8_token`; for
+      `fp8_tensor` `scales` is [1, 1].
+    - C5: `scales` is there, but for `fp8_tensor` with `global_scale`, which has none.
+    - C6: `128x4` and `8x4` go with `nvfp4`, `mxfp4` and `mxfp8`, `transposed` with `fp8_block`.
+    - C7: `mega` goes with 4-bit formats.
+    - C8: `even` goes with `mxfp4` and `mxfp8`.
+    - C9: `fast_reciprocal` goes with `nvfp4`.
+    - C10: `global_scale` is [1], and goes with `nvfp4` and `fp8_tensor`.
+  }];
+  let arguments = (ins
+      Moe_Float2:$input, Optional<Moe_F32x1>:$global_scale,
+      Moe_Codes2:$values, Optional<Moe_Scales2>:$scales, Moe_Context:$device_context,
+      Moe_QuantizedFormat:$format, Moe_ScaleLayout:$scale_layout, Moe_Packing:$packing,
+      DefaultValuedAttr<Moe_OneOf<["up", "even"]>, "\"up\"">:$scale_rounding,
+      DefaultValuedAttr<BoolAttr, "false">:$fast_reciprocal);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["values", "scales"];
+  let strided = ["input"];
+  let canonicalizes = 1;
+  let assemblyFormat = [{
+    `input` `(` $input `:` type($input) `)` (`global_scale` `(` $global_scale^ `:` type($global_scale) `)`)?
+    `outs` `(` $values `:` type($values) `)` (`scales` `(` $scales^ `:` type($scales) `)`)? `context` `(` $device_context `)`
+    attr-dict (`->` type($tensors)^)?
+  }];
+}
+
+def Moe_DequantizeOp : Moe_DestinationOp<Moe_Dialect, "dequantize", "moe_dequantize", [AlwaysSpeculatable, DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+  let summary = "Codes and scales to numbers";
+  let description = [{
+    `out[t, h] = code * factor`, the product rounded to f32 and then to the element type of `out`. The factor of a block is its scale; for `nvfp4`
+    `scale * (1 / G)`, for `fp8_tensor` with `global_scale` `1 / G`, where G is `global_scale[0]`, the encoder's factor. All arithmetic is f32 and IEEE's, each
+    step rounded once; results are the same bits on every backend. Formats, layouts and packing are those of `moe.quantize`: docs/formats.md.
+
+    Padding of `scales` is not read. `values` may have rows that lie apart. Zero tokens are legal. Pure.
+
+    What `moe.quantize` makes of the result again stands for the same numbers if the block's largest magnitude is a code that the encoder
+    reaches: always for `mxfp4`, and `mxfp8` rounded up; docs/formats.md#there-and-back has all formats.
+
+    Canonicalisation, on tensors: if `arith.truncf` is all that uses a result of f32, the op rounds to that type itself.
+
+    Constraints:
+    - C1: `values` is [T, H], of 4-bit formats [T, H / 2], with `out` [T, H].
+    - C2: H is a multiple of 16 for `nvfp4`, of 32 for `mxfp4` and `mxfp8`.
+    - C3: element types of `values` and `scales`: those of `moe.quantize`.
+    - C4: `scales` has the shape that `moe.quantize` gives it.
+    - C5: `scales` is there, but for `fp8_tensor` with `global_scale`, which has none.
+    - C6: `128x4` and `8x4` go with `nvfp4`, `mxfp4` and `mxfp8`, `transposed` with `fp8_block`.
+    - C7: `mega` goes with 4-bit formats.
+    - C8: `global_scale` is [1], and goes with `nvfp4` and `fp8_tensor`.
+  }];
+  let arguments = (ins
+      Moe_Codes2:$values, Optional<Moe_Scales2>:$scales, Optional<Moe_F32x1>:$global_scale,
+      Moe_Float2:$out, Moe_Context:$device_context,
+      Moe_QuantizedFormat:$format, Moe_ScaleLayout:$scale_layout, Moe_Packing:$packing);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["out"];
+  let strided = ["values"];
+  let canonicalizes = 1;
+  let assemblyFormat = [{
+    `values` `(` $values `:` type($values) `)` (`scales` `(` $scales^ `:` type($scales) `)`)?
+    (`global_scale` `(` $global_scale^ `:` type($global_scale) `)`)?
+    `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
 //===--- all-to-all -------------------------------------------------------------------------------===//
 
 // The sizes that fix the layout of a workspace; the same on every rank.

@@ -2,8 +2,9 @@
 """One function per op of libmoert: docs/ops.md says what operands and parameters mean, docs/python.md how to call them."""
 from ._call import BOOL, FLOAT, INT, NUMBER, TENSOR, TENSORS, Op
 
-__all__ = ['ep_combine_skip_a2a', 'ep_dispatch', 'ep_init', 'moe_allreduce_fusion', 'moe_combine', 'moe_dispatch', 'moe_grouped_matmul',
-           'moe_initialize', 'moe_route', 'moe_sanitize_expert_ids', 'moe_workspace_size', 'moe_workspace_view']
+__all__ = ['ep_combine_skip_a2a', 'ep_dispatch', 'ep_init', 'moe_allreduce_fusion', 'moe_combine', 'moe_dequantize', 'moe_dispatch',
+           'moe_grouped_matmul', 'moe_initialize', 'moe_quantize', 'moe_route', 'moe_sanitize_expert_ids', 'moe_workspace_size',
+           'moe_workspace_view']
 
 _ep_combine_skip_a2a = Op(
     'ep_combine_skip_a2a',
@@ -35,6 +36,11 @@ _moe_combine = Op(
     [('top_k', INT), ('hidden_size', INT), ('layout', ('rank_major', 'expert_grouped')), ('payload_in_workspace', BOOL), ('ep_size', INT)],
     [('payload', TENSOR), ('workspace', TENSOR), ('metainfo', TENSOR), ('runtime_max_tokens_per_rank', NUMBER), ('combine_payload_offset',
      NUMBER), ('out', TENSOR)])
+_moe_dequantize = Op(
+    'moe_dequantize',
+    [('format', ('nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')), ('scale_layout', ('linear', '128x4', '8x4', 'transposed')),
+     ('packing', ('low_first', 'mega'))],
+    [('values', TENSOR), ('scales', TENSOR), ('global_scale', TENSOR), ('out', TENSOR)])
 _moe_dispatch = Op(
     'moe_dispatch',
     [('top_k', INT), ('n_experts', INT), ('layout', ('rank_major', 'expert_grouped')), ('ep_size', INT)],
@@ -50,6 +56,11 @@ _moe_initialize = Op(
     [('max_num_tokens', INT), ('dispatch_bytes_per_token', INT), ('combine_bytes_per_token', INT), ('eplb_stats_num_experts', INT), ('ep_size',
      INT)],
     [('workspace', TENSOR), ('metainfo', TENSOR)])
+_moe_quantize = Op(
+    'moe_quantize',
+    [('format', ('nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')), ('scale_layout', ('linear', '128x4', '8x4', 'transposed')),
+     ('packing', ('low_first', 'mega')), ('scale_rounding', ('up', 'even')), ('fast_reciprocal', BOOL)],
+    [('input', TENSOR), ('global_scale', TENSOR), ('values', TENSOR), ('scales', TENSOR)])
 _moe_route = Op(
     'moe_route',
     [('top_k', INT), ('n_experts', INT), ('score', ('softmax', 'sigmoid')), ('order', ('score_then_top_k', 'top_k_then_score')), ('renormalize',
@@ -207,6 +218,20 @@ def moe_combine(context, *, payload, workspace, metainfo, runtime_max_tokens_per
                         runtime_max_tokens_per_rank, combine_payload_offset, out])
 
 
+def moe_dequantize(context, *, values, out, format, scales=None, global_scale=None, scale_layout='linear', packing='low_first', kernel=None):
+    """moe.dequantize: Codes and scales to numbers. Local.
+
+    values: 2-D tensor of i8 (signless or ui8) or f8E4M3FN
+    scales: 2-D tensor of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32 (optional)
+    global_scale: 1-D tensor of f32 (optional)
+    out: 2-D tensor of bf16, f16 or f32 (written)
+    format: 'nvfp4' or 'mxfp4' or 'mxfp8' or 'fp8_block' or 'fp8_token' or 'fp8_tensor'
+    scale_layout: 'linear' or '128x4' or '8x4' or 'transposed'
+    packing: 'low_first' or 'mega'
+    """
+    return _moe_dequantize(context, kernel, [format, scale_layout, packing], [values, scales, global_scale, out])
+
+
 def moe_dispatch(context, *, topk_ids, payloads, workspace, metainfo, runtime_max_tokens_per_rank, recv, top_k, n_experts, topk_weights=None,
                  recv_counts=None, offsets=None, layout='rank_major', ep_size=0, kernel=None):
     """moe.dispatch: Send each token to the ranks of its experts. Collective.
@@ -264,6 +289,23 @@ def moe_initialize(context, *, workspace, metainfo, max_num_tokens, dispatch_byt
     """
     return _moe_initialize(context, kernel, [max_num_tokens, dispatch_bytes_per_token, combine_bytes_per_token, eplb_stats_num_experts, ep_size],
                            [workspace, metainfo])
+
+
+def moe_quantize(context, *, input, values, format, global_scale=None, scales=None, scale_layout='linear', packing='low_first',
+                 scale_rounding='up', fast_reciprocal=False, kernel=None):
+    """moe.quantize: Rows to 4-bit or 8-bit codes and their scales. Local.
+
+    input: 2-D tensor of bf16, f16 or f32
+    global_scale: 1-D tensor of f32 (optional)
+    values: 2-D tensor of i8 (signless or ui8) or f8E4M3FN (written)
+    scales: 2-D tensor of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32 (written, optional)
+    format: 'nvfp4' or 'mxfp4' or 'mxfp8' or 'fp8_block' or 'fp8_token' or 'fp8_tensor'
+    scale_layout: 'linear' or '128x4' or '8x4' or 'transposed'
+    packing: 'low_first' or 'mega'
+    scale_rounding: 'up' or 'even'
+    fast_reciprocal: True or False
+    """
+    return _moe_quantize(context, kernel, [format, scale_layout, packing, scale_rounding, fast_reciprocal], [input, global_scale, values, scales])
 
 
 def moe_route(context, *, logits, ids, weights, top_k, n_experts, bias=None, score='softmax', order='score_then_top_k', renormalize=False,

@@ -123,7 +123,7 @@ bool gpu_check_status(moert_status status, moert_status expected, const char *te
 
 // What the ranks of the host backend had; those on GPUs compare with it.
 typedef struct Result {
-  char name[64], dtype[8];
+  char name[64], dtype[16];
   void *bytes;
   size_t size;
 } Result;
@@ -158,11 +158,13 @@ static int64_t element_size(const char *dtype) {
   return bits / 8;
 }
 
+static bool is_float(const char *dtype) { return strchr(dtype, 'f') && element_size(dtype) > 1; }
+
 static bool equal_elements(const char *dtype, const void *a, const void *b, int64_t index) {
   size_t size = (size_t)element_size(dtype), offset = (size_t)index * size;
   if (memcmp((const char *)a + offset, (const char *)b + offset, size) == 0) return true;
   double x = element(dtype, a, index), y = element(dtype, b, index);
-  return strchr(dtype, 'f') && x != x && y != y;
+  return is_float(dtype) && x != x && y != y;
 }
 
 static void compare(gpu_rank *rank, const char *name, const char *dtype, const void *bytes, size_t size) {
@@ -177,6 +179,7 @@ static void compare(gpu_rank *rank, const char *name, const char *dtype, const v
               (const char *)bytes, (const char *)host->bytes);
     return;
   }
+  if (memcmp(bytes, host->bytes, size) == 0) return;
   int64_t count = (int64_t)size / element_size(dtype), different = 0, first = 0;
   for (int64_t i = count; i-- > 0;)
     if (!equal_elements(dtype, bytes, host->bytes, i)) ++different, first = i;
@@ -206,10 +209,12 @@ typedef struct Dtype {
   moert_dtype dtype;
 } Dtype;
 
-static const Dtype dtypes[] = {{"bf16", {MOERT_CODE_BFLOAT, 16, 1}}, {"f16", {MOERT_CODE_FLOAT, 16, 1}}, {"f32", {MOERT_CODE_FLOAT, 32, 1}},
-                               {"f64", {MOERT_CODE_FLOAT, 64, 1}},   {"i8", {MOERT_CODE_INT, 8, 1}},     {"i16", {MOERT_CODE_INT, 16, 1}},
-                               {"i32", {MOERT_CODE_INT, 32, 1}},     {"i64", {MOERT_CODE_INT, 64, 1}},   {"ui8", {MOERT_CODE_UINT, 8, 1}},
-                               {"ui32", {MOERT_CODE_UINT, 32, 1}},   {"ui64", {MOERT_CODE_UINT, 64, 1}}};
+static const Dtype dtypes[] = {
+    {"bf16", {MOERT_CODE_BFLOAT, 16, 1}},       {"f16", {MOERT_CODE_FLOAT, 16, 1}}, {"f32", {MOERT_CODE_FLOAT, 32, 1}},
+    {"f64", {MOERT_CODE_FLOAT, 64, 1}},         {"i8", {MOERT_CODE_INT, 8, 1}},     {"i16", {MOERT_CODE_INT, 16, 1}},
+    {"i32", {MOERT_CODE_INT, 32, 1}},           {"i64", {MOERT_CODE_INT, 64, 1}},   {"ui8", {MOERT_CODE_UINT, 8, 1}},
+    {"ui32", {MOERT_CODE_UINT, 32, 1}},         {"ui64", {MOERT_CODE_UINT, 64, 1}}, {"f8E4M3FN", {MOERT_CODE_F8E4M3FN, 8, 1}},
+    {"f8E8M0FNU", {MOERT_CODE_F8E8M0FNU, 8, 1}}};
 
 static const Dtype *find_dtype(const char *name) {
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; ++i)
@@ -233,7 +238,7 @@ static double element(const char *dtype, const void *bytes, int64_t index) {
   if (strcmp(dtype, "i16") == 0) return ((const int16_t *)bytes)[index];
   if (strcmp(dtype, "i32") == 0) return ((const int32_t *)bytes)[index];
   if (strcmp(dtype, "i64") == 0) return (double)((const int64_t *)bytes)[index];
-  if (strcmp(dtype, "ui8") == 0) return ((const uint8_t *)bytes)[index];
+  if (element_size(dtype) == 1) return ((const uint8_t *)bytes)[index]; // ui8, and the codes of f8
   if (strcmp(dtype, "ui32") == 0) return ((const uint32_t *)bytes)[index];
   return (double)((const uint64_t *)bytes)[index];
 }
@@ -353,10 +358,10 @@ uint64_t gpu_random_bits(gpu_rank *rank) {
 int64_t gpu_random_below(gpu_rank *rank, int64_t bound) { return (int64_t)(gpu_random_bits(rank) % (uint64_t)bound); }
 
 void gpu_random(gpu_buffer *buffer, double scale) {
-  bool is_float = strchr(dtype_name(buffer), 'f') != NULL;
+  bool has_fractions = is_float(dtype_name(buffer));
   for (int64_t i = 0; i < buffer->count; ++i) {
     double unit = (double)(gpu_random_bits(buffer->rank) >> 11) * 0x1p-53;
-    gpu_set(buffer, i, is_float ? (2 * unit - 1) * scale : unit * scale);
+    gpu_set(buffer, i, has_fractions ? (2 * unit - 1) * scale : unit * scale);
   }
   gpu_upload(buffer);
 }

@@ -112,7 +112,8 @@ struct gpu_buffer {
   gpu_buffer *next;
 };
 
-// `dtype`: bf16, f16, f32, f64, i8, i16, i32, i64, ui8, ui32, ui64; then the sizes. New memory is poison: 0xcb in every byte, and so are guard zones
+// `dtype`: bf16, f16, f32, f64, i8, i16, i32, i64, ui8, ui32, ui64, f8E4M3FN, f8E8M0FNU; then the sizes. Elements of f8 are their codes, from 0 to
+// 255, to all functions below. New memory is poison: 0xcb in every byte, and so are guard zones
 // around it that nobody may write; symmetric memory is zero as the library gives it.
 #define gpu_new(rank, dtype, ndim, ...) gpu_new_in(rank, MOERT_MEMORY_DEVICE, dtype, ndim, (const int64_t[8]){__VA_ARGS__})
 #define gpu_new_host(rank, dtype, ndim, ...) gpu_new_in(rank, MOERT_MEMORY_HOST, dtype, ndim, (const int64_t[8]){__VA_ARGS__})

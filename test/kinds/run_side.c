@@ -1,4 +1,4 @@
-//===- run_side.c - kinds of bugs that such libraries have had, K1 to K6 ------------------------------===//
+//===- run_side.c - kinds of bugs that such libraries have had, K1 to K6, K9 --------------------------===//
 //
 // A test for each row of docs/bug-kinds.md that is about the run side. A test's name begins with its kind.
 //
@@ -1130,6 +1130,283 @@ static void k6_every_rank_has_its_own_slots(void **state) {
   for (; s.ranks <= MAX_RANKS; ++s.ranks) assert_both(s);
 }
 
+//===--- K9: scales and padded layouts --------------------------------------------------------------===//
+
+// The formats whose scales may be in tiles.
+static const int64_t tiled_formats[] = {MOERT_MOE_QUANTIZE_FORMAT_NVFP4, MOERT_MOE_QUANTIZE_FORMAT_MXFP4, MOERT_MOE_QUANTIZE_FORMAT_MXFP8};
+static const int64_t tiled_layouts[] = {MOERT_MOE_QUANTIZE_SCALE_LAYOUT_128X4, MOERT_MOE_QUANTIZE_SCALE_LAYOUT_8X4};
+
+// Rows of f32, their codes and scales, and the numbers that these stand for.
+typedef struct quantized {
+  int64_t format, layout, tokens, hidden;
+  float *numbers, *back;
+  uint8_t *codes, *scales;
+  float *global; // NULL: none
+} quantized;
+
+static int64_t round_up(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }
+static int64_t block_of(const quantized *q) { return q->format == MOERT_MOE_QUANTIZE_FORMAT_NVFP4 ? 16 : 32; }
+static int64_t row_bytes_of(const quantized *q) { return q->format == MOERT_MOE_QUANTIZE_FORMAT_MXFP8 ? q->hidden : q->hidden / 2; }
+static int64_t tile_rows_of(const quantized *q) { return q->layout == MOERT_MOE_QUANTIZE_SCALE_LAYOUT_128X4 ? 128 : 8; }
+static bool is_tiled(const quantized *q) { return q->layout != MOERT_MOE_QUANTIZE_SCALE_LAYOUT_LINEAR; }
+static int64_t scale_rows_of(const quantized *q) { return is_tiled(q) ? round_up(q->tokens, tile_rows_of(q)) : q->tokens; }
+static int64_t scale_columns_of(const quantized *q) { return is_tiled(q) ? round_up(q->hidden / block_of(q), 4) : q->hidden / block_of(q); }
+static int64_t num_scales_of(const quantized *q) { return scale_rows_of(q) * scale_columns_of(q); }
+
+static quantized take_quantized(int64_t format, int64_t layout, int64_t tokens, int64_t hidden) {
+  quantized q = {.format = format, .layout = layout, .tokens = tokens, .hidden = hidden};
+  q.numbers = take((size_t)(tokens * hidden) * sizeof(float));
+  q.back = take((size_t)(tokens * hidden) * sizeof(float));
+  q.codes = take((size_t)(tokens * row_bytes_of(&q)));
+  q.scales = take((size_t)num_scales_of(&q));
+  return q;
+}
+
+// What five blocks have in a row: no multiple of the four columns of a tile.
+static int64_t odd_hidden_of(int64_t format) { return format == MOERT_MOE_QUANTIZE_FORMAT_NVFP4 ? 144 : 160; }
+
+// A magnitude of E2M1 times a power of two that differs from block to block. Each 16 have a 6, so that all formats hold all of it.
+static float exact_number(int64_t row, int64_t column) {
+  static const float magnitudes[] = {6, 0, 0.5f, -1, 1.5f, -2, 3, -4};
+  return ldexpf(magnitudes[column % 16 ? (row + column) % 8 : 0], (int)((row * 7 + column / 32 * 3) % 11) - 5);
+}
+
+static void fill_exact(const quantized *q, int64_t first_row) {
+  for (int64_t i = 0; i < q->tokens * q->hidden; ++i) q->numbers[i] = exact_number(first_row + i / q->hidden, i % q->hidden);
+}
+
+static moert_status quantize_with(const quantized *q, int64_t scale_rows, int64_t scale_columns) {
+  moert_tensor input = TENSOR(q->numbers, F32, q->tokens, q->hidden), values = TENSOR(q->codes, I8, q->tokens, row_bytes_of(q));
+  moert_tensor scales = TENSOR(q->scales, I8, scale_rows, scale_columns), global = TENSOR(q->global, F32, 1);
+  moert_moe_quantize_params params = MOERT_MOE_QUANTIZE_PARAMS_INIT;
+  params.format = q->format;
+  params.scale_layout = q->layout;
+  moert_moe_quantize_args args = {sizeof args, &input, q->global ? &global : NULL, &values, &scales};
+  return moert_moe_quantize(&params, &args, NULL, alone);
+}
+
+static moert_status dequantize_with(const quantized *q, int64_t scale_rows, int64_t scale_columns) {
+  moert_tensor out = TENSOR(q->back, F32, q->tokens, q->hidden), values = TENSOR(q->codes, I8, q->tokens, row_bytes_of(q));
+  moert_tensor scales = TENSOR(q->scales, I8, scale_rows, scale_columns), global = TENSOR(q->global, F32, 1);
+  moert_moe_dequantize_params params = MOERT_MOE_DEQUANTIZE_PARAMS_INIT;
+  params.format = q->format;
+  params.scale_layout = q->layout;
+  moert_moe_dequantize_args args = {sizeof args, &values, &scales, q->global ? &global : NULL, &out};
+  return moert_moe_dequantize(&params, &args, NULL, alone);
+}
+
+static void quantize(const quantized *q) { assert_ok(quantize_with(q, scale_rows_of(q), scale_columns_of(q))); }
+
+static void dequantize(const quantized *q) {
+  memset(q->back, 0xa5, (size_t)(q->tokens * q->hidden) * sizeof(float));
+  assert_ok(dequantize_with(q, scale_rows_of(q), scale_columns_of(q)));
+}
+
+static void assert_back(const quantized *q) {
+  for (int64_t i = 0; i < q->tokens * q->hidden; ++i) assert_true(q->back[i] == q->numbers[i]);
+}
+
+// Where the scale of a block is: tiles of 128 or 8 rows and four columns, one row of tiles after the other.
+static int64_t scale_place(const quantized *q, int64_t row, int64_t column) {
+  if (!is_tiled(q)) return row * scale_columns_of(q) + column;
+  int64_t rows = tile_rows_of(q), tile = row / rows * (scale_columns_of(q) / 4) + column / 4, within = row % rows;
+  return tile * rows * 4 + (rows == 128 ? within % 32 * 16 + within / 32 * 4 : within * 4) + column % 4;
+}
+
+// Of one byte for each scale: 1 where it stands for a block.
+static uint8_t *mark_scales(const quantized *q) {
+  uint8_t *marks = take((size_t)num_scales_of(q));
+  memset(marks, 0, (size_t)num_scales_of(q));
+  for (int64_t row = 0; row < q->tokens; ++row)
+    for (int64_t column = 0; column < q->hidden / block_of(q); ++column) marks[scale_place(q, row, column)] = 1;
+  return marks;
+}
+
+// NaN of E4M3 and of E8M0, and zero.
+static void assert_padding_is_not_read(int64_t format, int64_t layout, int64_t tokens) {
+  static const uint8_t fills[] = {0x7f, 0xff, 0};
+  quantized q = take_quantized(format, layout, tokens, odd_hidden_of(format));
+  const uint8_t *marks = mark_scales(&q);
+  fill_exact(&q, 0);
+  quantize(&q);
+  for (int64_t i = 0; i < num_scales_of(&q); ++i) assert_true(marks[i] || q.scales[i] == 0);
+  for (size_t f = 0; f < COUNT(fills); ++f) {
+    for (int64_t i = 0; i < num_scales_of(&q); ++i)
+      if (!marks[i]) q.scales[i] = fills[f];
+    dequantize(&q);
+    assert_back(&q);
+  }
+}
+
+static void k9_padding_of_scales_is_zero_and_not_read(void **state) {
+  (void)state;
+  static const int64_t tokens[] = {1, 7, 31, 33, 127, 129};
+  for (size_t f = 0; f < COUNT(tiled_formats); ++f)
+    for (size_t l = 0; l < COUNT(tiled_layouts); ++l)
+      for (size_t t = 0; t < COUNT(tokens); ++t) assert_padding_is_not_read(tiled_formats[f], tiled_layouts[l], tokens[t]);
+}
+
+// Scales of two matrices behind each other: the second begins where the padded scales of the first end.
+static void assert_two_matrices(int64_t format, int64_t layout, int64_t tokens, int64_t hidden) {
+  quantized first = take_quantized(format, layout, tokens, hidden), second = take_quantized(format, layout, tokens, hidden);
+  uint8_t *both = take((size_t)(2 * num_scales_of(&first)));
+  fill_exact(&first, 0);
+  fill_exact(&second, 1000);
+  quantize(&second);
+  const uint8_t *separate = second.scales;
+  first.scales = both;
+  second.scales = both + num_scales_of(&first);
+  quantize(&second);
+  quantize(&first);
+  assert_memory_equal(second.scales, separate, (size_t)num_scales_of(&second));
+  dequantize(&first);
+  dequantize(&second);
+  assert_back(&first);
+  assert_back(&second);
+}
+
+static void k9_strides_are_those_of_the_padded_scales(void **state) {
+  (void)state;
+  for (size_t l = 0; l < COUNT(tiled_layouts); ++l) {
+    assert_two_matrices(MOERT_MOE_QUANTIZE_FORMAT_NVFP4, tiled_layouts[l], 130, 144);
+    assert_two_matrices(MOERT_MOE_QUANTIZE_FORMAT_MXFP4, tiled_layouts[l], 144, 160);
+    assert_two_matrices(MOERT_MOE_QUANTIZE_FORMAT_MXFP8, tiled_layouts[l], 160, 96);
+  }
+}
+
+static void k9_shapes_of_padded_scales(void **state) {
+  (void)state;
+  quantized q = take_quantized(MOERT_MOE_QUANTIZE_FORMAT_NVFP4, MOERT_MOE_QUANTIZE_SCALE_LAYOUT_128X4, 130, 144);
+  fill_exact(&q, 0);
+  assert_fails(quantize_with(&q, 130, 12), MOERT_ERROR_INVALID_SHAPE,
+               "moe.quantize: operand 'scales' dimension 0 is 130, must equal dimension 0 of 'input' up to a multiple of 128 = 256");
+  assert_fails(quantize_with(&q, 256, 9), MOERT_ERROR_INVALID_SHAPE,
+               "moe.quantize: operand 'scales' dimension 1 is 9, must equal the blocks of a row up to a multiple of 4 = 12");
+  assert_true(is_untouched(q.codes, (size_t)(q.tokens * row_bytes_of(&q))) && is_untouched(q.scales, (size_t)num_scales_of(&q)));
+  q.layout = MOERT_MOE_QUANTIZE_SCALE_LAYOUT_8X4;
+  assert_fails(quantize_with(&q, 256, 12), MOERT_ERROR_INVALID_SHAPE,
+               "moe.quantize: operand 'scales' dimension 0 is 256, must equal dimension 0 of 'input' up to a multiple of 8 = 136");
+}
+
+static void k9_scales_in_tiles_given_as_linear(void **state) {
+  (void)state;
+  quantized q = take_quantized(MOERT_MOE_QUANTIZE_FORMAT_NVFP4, MOERT_MOE_QUANTIZE_SCALE_LAYOUT_128X4, 5, 144);
+  fill_exact(&q, 0);
+  quantize(&q);
+  q.layout = MOERT_MOE_QUANTIZE_SCALE_LAYOUT_LINEAR;
+  assert_fails(dequantize_with(&q, 128, 12), MOERT_ERROR_INVALID_SHAPE,
+               "moe.dequantize: operand 'scales' dimension 0 is 128, must equal dimension 0 of 'out' = 5");
+  assert_fails(dequantize_with(&q, 5, 12), MOERT_ERROR_INVALID_SHAPE,
+               "moe.dequantize: operand 'scales' dimension 1 is 12, must equal the blocks of a row = 9");
+  assert_true(is_untouched(q.back, (size_t)(q.tokens * q.hidden) * sizeof(float)));
+}
+
+static void assert_zeros(const quantized *q) {
+  for (int64_t i = 0; i < q->tokens * q->hidden; ++i) q->numbers[i] = i % 3 ? 0.0f : -0.0f;
+  quantize(q);
+  dequantize(q);
+  for (int64_t i = 0; i < num_scales_of(q); ++i) assert_int_equal(q->scales[i], 0);
+  for (int64_t i = 0; i < q->tokens * q->hidden; ++i) assert_true(q->back[i] == 0 && signbit(q->back[i]) == signbit(q->numbers[i]));
+}
+
+static void k9_rows_of_zeros(void **state) {
+  (void)state;
+  static float globals[] = {0x1p-126f, 1, 0x1.fffffep127f};
+  for (size_t f = 0; f < COUNT(tiled_formats); ++f) {
+    quantized q = take_quantized(tiled_formats[f], MOERT_MOE_QUANTIZE_SCALE_LAYOUT_8X4, 9, odd_hidden_of(tiled_formats[f]));
+    assert_zeros(&q);
+    for (size_t g = 0; g < COUNT(globals) && q.format == MOERT_MOE_QUANTIZE_FORMAT_NVFP4; ++g) {
+      q.global = &globals[g];
+      assert_zeros(&q);
+    }
+  }
+}
+
+static void assert_least_scale(int64_t tokens) {
+  float numbers[64] = {0}, scale = -1;
+  uint8_t codes[64];
+  memset(codes, 0xa5, sizeof codes);
+  moert_tensor input = TENSOR(numbers, F32, tokens, 32), values = TENSOR(codes, F8, tokens, 32), scales = TENSOR(&scale, F32, 1, 1);
+  moert_moe_quantize_params params = MOERT_MOE_QUANTIZE_PARAMS_INIT;
+  params.format = MOERT_MOE_QUANTIZE_FORMAT_FP8_TENSOR;
+  moert_moe_quantize_args args = {sizeof args, &input, NULL, &values, &scales};
+  assert_ok(moert_moe_quantize(&params, &args, NULL, alone));
+  assert_true(scale == 1e-4f / 448);
+  for (int64_t i = 0; i < tokens * 32; ++i) assert_int_equal(codes[i], 0);
+  assert_true(is_untouched(codes + tokens * 32, (size_t)(64 - tokens * 32)));
+}
+
+static void k9_scale_of_a_tensor_of_zeros(void **state) {
+  (void)state;
+  for (int64_t tokens = 0; tokens < 3; ++tokens) assert_least_scale(tokens);
+}
+
+// Codes are off by no more than half of the widest gap, a quarter of the largest magnitude at most, or of the gap under the smallest scale. The
+// smallest scale of nvfp4 is 2^-9: beside that all subnormals are zero.
+static void assert_near(const quantized *q) {
+  for (int64_t first = 0; first < q->tokens * q->hidden; first += block_of(q)) {
+    double amax = 0;
+    for (int64_t i = first; i < first + block_of(q); ++i) amax = fmax(amax, fabs((double)q->numbers[i]));
+    double bound = q->format == MOERT_MOE_QUANTIZE_FORMAT_NVFP4 && amax < 0x1p-9 ? amax : fmax(amax / 4, 0x1p-129);
+    for (int64_t i = first; i < first + block_of(q); ++i) assert_true(fabs((double)q->back[i] - (double)q->numbers[i]) <= bound);
+  }
+}
+
+// Row 0 has numbers of which a scale is subnormal or zero; the others have a 1 among them, at another place in each row.
+static void k9_blocks_of_subnormals(void **state) {
+  (void)state;
+  static const float small[] = {1e-35f, -1e-36f, 1e-37f, -1e-38f, 1e-39f, -1e-40f, 1e-45f, 0};
+  for (size_t f = 0; f < COUNT(tiled_formats); ++f) {
+    quantized q = take_quantized(tiled_formats[f], MOERT_MOE_QUANTIZE_SCALE_LAYOUT_LINEAR, 33, 96);
+    for (int64_t row = 0; row < q.tokens; ++row)
+      for (int64_t column = 0; column < q.hidden; ++column)
+        q.numbers[row * q.hidden + column] = row > 0 && column % 32 == row - 1 ? 1.0f : small[(column / 32 * 2 + column % 3) % 8];
+    quantize(&q);
+    dequantize(&q);
+    assert_near(&q);
+  }
+}
+
+// The same rows, alone and from row `first` on among others.
+static void assert_rows_alone(int64_t format, int64_t layout, int64_t first) {
+  quantized few = take_quantized(format, layout, 8, 160), many = take_quantized(format, layout, 64, 160);
+  for (int64_t i = 0; i < many.tokens * many.hidden; ++i) many.numbers[i] = (float)(i * 7919 % 10007 - 5000) / 3;
+  memcpy(few.numbers, many.numbers + first * many.hidden, (size_t)(few.tokens * few.hidden) * sizeof(float));
+  quantize(&few);
+  quantize(&many);
+  dequantize(&few);
+  dequantize(&many);
+  assert_memory_equal(few.codes, many.codes + first * row_bytes_of(&many), (size_t)(few.tokens * row_bytes_of(&few)));
+  assert_memory_equal(few.back, many.back + first * many.hidden, (size_t)(few.tokens * few.hidden) * sizeof(float));
+  for (int64_t row = 0; row < few.tokens; ++row)
+    for (int64_t column = 0; column < few.hidden / block_of(&few); ++column)
+      assert_int_equal(few.scales[scale_place(&few, row, column)], many.scales[scale_place(&many, first + row, column)]);
+}
+
+static void k9_rows_do_not_depend_on_others(void **state) {
+  (void)state;
+  static const int64_t layouts[] = {MOERT_MOE_QUANTIZE_SCALE_LAYOUT_LINEAR, MOERT_MOE_QUANTIZE_SCALE_LAYOUT_128X4,
+                                    MOERT_MOE_QUANTIZE_SCALE_LAYOUT_8X4};
+  for (size_t f = 0; f < COUNT(tiled_formats); ++f)
+    for (size_t l = 0; l < COUNT(layouts); ++l) {
+      assert_rows_alone(tiled_formats[f], layouts[l], 0);
+      assert_rows_alone(tiled_formats[f], layouts[l], 37);
+    }
+}
+
+static void k9_no_row_is_lost(void **state) {
+  (void)state;
+  for (size_t f = 0; f < COUNT(tiled_formats); ++f)
+    for (size_t l = 0; l < COUNT(tiled_layouts); ++l)
+      for (int64_t tokens = 1; tokens <= 130; ++tokens) {
+        quantized q = take_quantized(tiled_formats[f], tiled_layouts[l], tokens, 64);
+        fill_exact(&q, 0);
+        quantize(&q);
+        dequantize(&q);
+        assert_back(&q);
+      }
+}
+
 //===--- K15: runtime wrappers ----------------------------------------------------------------------===//
 
 // Memory for two destinations at once, and for an operand and a destination: refused, with nothing written.
@@ -1195,6 +1472,15 @@ int main(void) {
       test(k6_two_overlapping_communicators),
       test(k6_grid_of_two_by_two),
       test(k6_every_rank_has_its_own_slots),
+      test(k9_padding_of_scales_is_zero_and_not_read),
+      test(k9_strides_are_those_of_the_padded_scales),
+      test(k9_shapes_of_padded_scales),
+      test(k9_scales_in_tiles_given_as_linear),
+      test(k9_rows_of_zeros),
+      test(k9_scale_of_a_tensor_of_zeros),
+      test(k9_blocks_of_subnormals),
+      test(k9_rows_do_not_depend_on_others),
+      test(k9_no_row_is_lost),
       test(k15_one_buffer_for_two_operands),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

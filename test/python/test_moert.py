@@ -143,6 +143,32 @@ class Arrays(unittest.TestCase):
             self.route(np.zeros((2, 16), np.float32)[:, ::2])
         self.assertEqual(raised.exception.name, 'MOERT_ERROR_NOT_CONTIGUOUS')
 
+    def test_rows_that_are_no_whole_number_of_elements_apart(self):
+        rows = np.zeros(2, [('logits', np.float32, 8), ('flag', np.int16)])['logits']
+        self.assertEqual(rows.strides, (34, 4))
+        wanted = 'dimension 0 of the array steps by 34 bytes, must step by a multiple of the 4 bytes of an element: copy the array'
+        for value in (rows, moert.typed(rows, 'f32')):
+            with self.assertRaisesRegex(ValueError, wanted):
+                self.route(value)
+        values, scales = np.zeros((1, 8), np.int8), np.zeros((1, 1), np.float32)
+        moert.moe_quantize(self.comm, input=rows[:1], values=values, scales=scales, format='fp8_token')  # one row has no distance
+
+    def test_quantize_and_dequantize_with_rows_apart(self):
+        magnitudes = np.array([6, 0, 0.5, -1, 1.5, -2, 3, -4] * 4, np.float32)  # those of E2M1, which every format holds
+        wide = np.full((5, 40), np.nan, np.float32)
+        rows = wide[:, 4:36]
+        rows[:] = magnitudes * np.float32([1, 4, 0.25, 64, 16])[:, None]
+        for name, block, width in (('nvfp4', 16, 16), ('mxfp4', 32, 16), ('mxfp8', 32, 32)):
+            codes, scales, back = np.zeros((5, width), np.int8), np.zeros((5, 32 // block), np.uint8), np.zeros((5, 32), np.float32)
+            moert.moe_quantize(self.comm, input=rows, values=codes, scales=scales, format=name)
+            apart = np.full((5, width + 14), 0x77, np.int8)[:, 7:7 + width]
+            apart[:] = codes
+            moert.moe_dequantize(self.comm, values=apart, scales=scales, out=back, format=name)
+            np.testing.assert_array_equal(back, rows)
+        with self.assertRaises(moert.Error) as raised:  # what is written has no gaps
+            moert.moe_dequantize(self.comm, values=codes, scales=scales, out=wide[:, :32], format='mxfp8')
+        self.assertEqual(raised.exception.name, 'MOERT_ERROR_NOT_CONTIGUOUS')
+
     def test_errors_have_name_number_and_text(self):
         with self.assertRaises(moert.Error) as raised:
             self.route(np.zeros((2, 8), np.float32), top_k=3)

@@ -63,6 +63,25 @@ func.func @not_hoisted(%rows: tensor<16x64xf32>, %offsets: tensor<5xi32>, %weigh
   }
   return
 }
+// Number formats have no errors: what is the same is done once, what nobody uses is not done, and loops are left.
+// CHECK-LABEL: func.func @pure_formats
+// CHECK-NEXT: moe.quantize
+// CHECK-NEXT: moe.dequantize
+// CHECK-NEXT: scf.for
+// CHECK-NOT: {{ }}moe.
+// CHECK: return
+func.func @pure_formats(%x: tensor<?x64xf32>, %v: tensor<?x32xi8>, %s: tensor<?x4xi8>, %y: tensor<?x64xf16>, %z: tensor<?x64xf32>, %from: index, %to: index, %step: index, %ctx: !moe.context) {
+  scf.for %i = %from to %to step %step {
+    %0:2 = moe.quantize input(%x : tensor<?x64xf32>) outs(%v : tensor<?x32xi8>) scales(%s : tensor<?x4xi8>) context(%ctx) {format = "nvfp4"} -> tensor<?x32xi8>, tensor<?x4xi8>
+    %1:2 = moe.quantize input(%x : tensor<?x64xf32>) outs(%v : tensor<?x32xi8>) scales(%s : tensor<?x4xi8>) context(%ctx) {format = "nvfp4"} -> tensor<?x32xi8>, tensor<?x4xi8>
+    %2 = moe.dequantize values(%0#0 : tensor<?x32xi8>) scales(%1#1 : tensor<?x4xi8>) outs(%y : tensor<?x64xf16>) context(%ctx) {format = "nvfp4"} -> tensor<?x64xf16>
+    %3 = moe.dequantize values(%0#0 : tensor<?x32xi8>) scales(%1#1 : tensor<?x4xi8>) outs(%z : tensor<?x64xf32>) context(%ctx) {format = "nvfp4"} -> tensor<?x64xf32>
+    func.call @use_numbers(%2) : (tensor<?x64xf16>) -> ()
+  }
+  return
+}
+func.func private @use_numbers(tensor<?x64xf16>)
+
 func.func private @use_product(tensor<16x32xf32>)
 func.func private @use(tensor<?x2xi32>, index)
 

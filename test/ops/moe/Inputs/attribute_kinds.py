@@ -46,6 +46,8 @@ def workspace_parameters():
 
 SIZES = 'max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 16 : i64'
 STATE = 'memref<?xi8>, memref<16xi64, #moe.host>'
+FORMAT = OneOf('nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')
+LAYOUT, PACKING = OneOf('linear', '128x4', '8x4', 'transposed'), OneOf('low_first', 'mega')
 
 # op: (what is valid of its parameters, other attributes, operand types, result types, all parameters)
 MOE = {
@@ -55,6 +57,11 @@ MOE = {
     'moe.grouped_matmul': ('', 'operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 1>',
                            'memref<?x8xf32>, memref<?xi32>, memref<?x16x8xf32>, memref<?x16xf32>', '', {
         'activation': OneOf('none', 'swiglu'), 'alpha': Float(), 'limit': Float(), 'accumulator': OneOf('f32')}),
+    'moe.quantize': ('format = "fp8_token"', 'operandSegmentSizes = array<i32: 1, 0, 1, 1, 1>',
+                     'memref<?x64xf32>, memref<?x64xi8>, memref<?x1xf32>', '', {
+        'format': FORMAT, 'scale_layout': LAYOUT, 'packing': PACKING, 'scale_rounding': OneOf('up', 'even'), 'fast_reciprocal': Bool()}),
+    'moe.dequantize': ('format = "fp8_token"', 'operandSegmentSizes = array<i32: 1, 1, 0, 1, 1>',
+                       'memref<?x64xi8>, memref<?x1xf32>, memref<?x64xf32>', '', {'format': FORMAT, 'scale_layout': LAYOUT, 'packing': PACKING}),
     'moe.workspace_size': (SIZES, '', '', 'index', workspace_parameters()),
     'moe.initialize': (SIZES, '', STATE, '', workspace_parameters()),
     'moe.dispatch': ('top_k = 2 : i64, n_experts = 8 : i64', 'operandSegmentSizes = array<i32: 1, 0, 1, 1, 1, 1, 1, 0, 0, 1>',

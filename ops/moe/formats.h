@@ -1,0 +1,18 @@
+//===- formats.h - what moe.quantize and moe.dequantize share -------------------------------------===//
+#ifndef MOE_OPS_FORMATS_H
+#define MOE_OPS_FORMATS_H
+
+#include "lib/ir/ops.h"
+
+// Where the op has its operands. `numbers` are those that codes and scales stand for.
+typedef struct MoeQuantizedOperands {
+  int numbers, values, scales, globalScale;
+} MoeQuantizedOperands;
+
+// C1 to C7, and C10 of moe.quantize, which is C8 of moe.dequantize. All sizes that are known are checked, whichever operand they are known of.
+MlirLogicalResult moeVerifyQuantized(MlirOperation op, const MoeQuantizedOperands *operands);
+
+// The parameter goes with the formats of the set (1 << MOE_QUANTIZE_FORMAT_...), which the text calls `names`.
+MlirLogicalResult moeCheckGoesWith(MlirOperation op, const char *what, unsigned formats, const char *names, const char *remedy);
+
+#endif

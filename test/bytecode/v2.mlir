@@ -1,0 +1,44 @@
+// The ops that version 2 of the dialects has besides those of version 1; what is said in v1.mlir holds here.
+//
+// RUN: moe-opt %s > %t.text
+// RUN: moe-opt %S/v2.mlirbc | diff %t.text -
+// RUN: moe-opt %s --emit-bytecode | moe-opt | diff %t.text -
+// RUN: FileCheck %s --input-file=%t.text
+
+// CHECK-LABEL: func.func @nvfp4
+// CHECK: moe.quantize {{.*}} global_scale({{.*}} {fast_reciprocal = true, format = "nvfp4", packing = "mega", scale_layout = "8x4"}
+// CHECK: moe.dequantize {{.*}} global_scale({{.*}} {format = "nvfp4", packing = "mega", scale_layout = "8x4"}
+func.func @nvfp4(%x: tensor<?x64xbf16>, %g: tensor<1xf32>, %v: tensor<?x32xi8>, %s: tensor<?x4xf8E4M3FN>, %y: tensor<?x64xf32>, %ctx: !moe.context)
+    -> (tensor<?x32xi8>, tensor<?x4xf8E4M3FN>, tensor<?x64xf32>) {
+  %0:2 = moe.quantize input(%x : tensor<?x64xbf16>) global_scale(%g : tensor<1xf32>) outs(%v : tensor<?x32xi8>) scales(%s : tensor<?x4xf8E4M3FN>) context(%ctx)
+    {format = "nvfp4", scale_layout = "8x4", packing = "mega", fast_reciprocal = true} -> tensor<?x32xi8>, tensor<?x4xf8E4M3FN>
+  %1 = moe.dequantize values(%0#0 : tensor<?x32xi8>) scales(%0#1 : tensor<?x4xf8E4M3FN>) global_scale(%g : tensor<1xf32>) outs(%y : tensor<?x64xf32>) context(%ctx)
+    {format = "nvfp4", scale_layout = "8x4", packing = "mega"} -> tensor<?x64xf32>
+  return %0#0, %0#1, %1 : tensor<?x32xi8>, tensor<?x4xf8E4M3FN>, tensor<?x64xf32>
+}
+
+// CHECK-LABEL: func.func @mx
+// CHECK: moe.quantize {{.*}} {format = "mxfp4", scale_layout = "128x4", scale_rounding = "even"}
+// CHECK: moe.quantize {{.*}} {format = "mxfp8"}
+// CHECK: moe.dequantize {{.*}} {format = "mxfp8"}
+func.func @mx(%x: memref<7x96xf16, strided<[?, 1], offset: ?>>, %v: memref<7x48xui8>, %s: memref<128x4xf8E8M0FNU>, %w: memref<7x96xf8E4M3FN>, %t: memref<7x3xui8>, %y: memref<7x96xbf16>,
+              %ctx: !moe.context) {
+  moe.quantize input(%x : memref<7x96xf16, strided<[?, 1], offset: ?>>) outs(%v : memref<7x48xui8>) scales(%s : memref<128x4xf8E8M0FNU>) context(%ctx)
+    {format = "mxfp4", scale_layout = "128x4", scale_rounding = "even"}
+  moe.quantize input(%x : memref<7x96xf16, strided<[?, 1], offset: ?>>) outs(%w : memref<7x96xf8E4M3FN>) scales(%t : memref<7x3xui8>) context(%ctx) {format = "mxfp8"}
+  moe.dequantize values(%w : memref<7x96xf8E4M3FN>) scales(%t : memref<7x3xui8>) outs(%y : memref<7x96xbf16>) context(%ctx) {format = "mxfp8"}
+  return
+}
+
+// CHECK-LABEL: func.func @fp8
+// CHECK: moe.quantize {{.*}} {format = "fp8_block", scale_layout = "transposed"}
+// CHECK: moe.quantize {{.*}} {format = "fp8_token"}
+// CHECK: moe.quantize {{.*}} global_scale({{.*}} outs({{[^)]*}}) context({{.*}} {format = "fp8_tensor"}
+// CHECK: moe.dequantize values({{[^)]*}}) global_scale({{.*}} {format = "fp8_tensor"}
+func.func @fp8(%x: memref<?x200xf32>, %g: memref<1xf32>, %v: memref<?x200xf8E4M3FN>, %s: memref<2x?xf32>, %t: memref<?x1xf32>, %y: memref<?x200xf16>, %ctx: !moe.context) {
+  moe.quantize input(%x : memref<?x200xf32>) outs(%v : memref<?x200xf8E4M3FN>) scales(%s : memref<2x?xf32>) context(%ctx) {format = "fp8_block", scale_layout = "transposed"}
+  moe.quantize input(%x : memref<?x200xf32>) outs(%v : memref<?x200xf8E4M3FN>) scales(%t : memref<?x1xf32>) context(%ctx) {format = "fp8_token"}
+  moe.quantize input(%x : memref<?x200xf32>) global_scale(%g : memref<1xf32>) outs(%v : memref<?x200xf8E4M3FN>) context(%ctx) {format = "fp8_tensor"}
+  moe.dequantize values(%v : memref<?x200xf8E4M3FN>) global_scale(%g : memref<1xf32>) outs(%y : memref<?x200xf16>) context(%ctx) {format = "fp8_tensor"}
+  return
+}
