@@ -10,14 +10,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_SETS = 16, MAX_BUFFERS = 12, MAX_STEPS = 2, MAX_VARIANTS = 2, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
+enum { MAX_SETS = 16, MAX_BUFFERS = 12, MAX_STEPS = 2, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
 
 // The tool's exit statuses.
 typedef enum Exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_DEVICE = 3 } Exit;
 
+// What is measured in turn.
+typedef enum Variant {
+  BENCH_LIBRARY, // the kernel that the library chooses
+  BENCH_GENERIC, // the generic one
+  BENCH_COPY,    // the tool's own copy of as many bytes
+  MAX_VARIANTS
+} Variant;
+
+typedef struct Case Case;
+
+//===--- benches.c ------------------------------------------------------------------------------------===//
+
+// A group of cases.
+typedef struct Bench {
+  const char *name, *help;
+  const Case *(*cases)(int *count);
+  int64_t tokens[MAX_TOKEN_COUNTS], quick_tokens[MAX_TOKEN_COUNTS]; // defaults; 0 ends them
+  int32_t ranks;                                                    // likewise; 0: one on each GPU
+  bool copies;                                                      // beside each op a copy
+} Bench;
+
+extern const Bench benches[]; // the first is the default
+extern const int num_benches;
+
 //===--- options.c ------------------------------------------------------------------------------------===//
 
 typedef struct Options {
+  const Bench *bench;
+  const Case *cases; // of the bench
+  int num_cases;
   const char *names[MAX_NAMES]; // of steps; none: all
   int num_names;
   int64_t tokens[MAX_TOKEN_COUNTS];
@@ -47,7 +74,7 @@ typedef struct Ceilings {
 extern const Ceilings reference_ceilings; // of docs/moe-bench.md, from which the floors are computed
 cudaError_t ceilings_measure(int num_gpus, Ceilings *measured);
 
-//===--- cases.c --------------------------------------------------------------------------------------===//
+//===--- cases ----------------------------------------------------------------------------------------===//
 
 typedef struct Shape {
   int64_t hidden, intermediate, experts, top_k;
@@ -72,6 +99,7 @@ typedef struct Work {
   moert_context *context;
   cudaStream_t stream;
   int32_t rank, ranks;
+  const Case *what;
   Shape shape;
   int64_t tokens;
   int sets;
@@ -92,7 +120,7 @@ typedef struct Step {
 } Step;
 
 // One or two ops that alternate on the same operands.
-typedef struct Case {
+struct Case {
   const char *variant, *dtype;
   Shape shape;
   int64_t tokens;                   // 0: those of --tokens
@@ -100,11 +128,11 @@ typedef struct Case {
   moert_status (*fill)(Work *work, int set);
   int num_steps;
   Step steps[MAX_STEPS];
-} Case;
+};
 
-extern const Case bench_cases[];
-extern const int num_bench_cases;
-void work_close(Work *work); // collective
+const Case *op_cases(int *count);     // cases.c
+const Case *format_cases(int *count); // formats.c
+void work_close(Work *work);          // operands.c; collective
 
 //===--- measure.c ------------------------------------------------------------------------------------===//
 
@@ -113,7 +141,7 @@ typedef struct Record {
   const Step *step;
   int32_t ranks;
   int64_t tokens;
-  double us[MAX_VARIANTS], p10, p90; // the first variant is the library's choice, the second the generic kernel
+  double us[MAX_VARIANTS], p10, p90; // p10 and p90 of the library's choice; 0: not measured
   Cost cost;
   double floor_us;
 } Record;

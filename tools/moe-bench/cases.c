@@ -1,62 +1,20 @@
-//===- cases.c - what is measured -------------------------------------------------------------------===//
+//===- cases.c - what the bench of the ops measures -------------------------------------------------------------------===//
 //
 // A case says which operands its ops have, how to call them, and what they cannot do without. A new one is a row of bench_cases.
 //
 //===----------------------------------------------------------------------------------------------===//
 
 #include "bench.h"
-#include "device.h"
+#include "operands.h"
 #include <stdlib.h>
 
-static const moert_dtype BF16 = {MOERT_CODE_BFLOAT, 16, 1}, F32 = {MOERT_CODE_FLOAT, 32, 1}, I8 = {MOERT_CODE_INT, 8, 1},
-                         I32 = {MOERT_CODE_INT, 32, 1}, I64 = {MOERT_CODE_INT, 64, 1};
 enum { BF16_BYTES = 2, I32_BYTES = 4, F32_BYTES = 4 };
 
 //===--- operands -----------------------------------------------------------------------------------===//
 
-static void set_tensor(Buffer *buffer, void *data, moert_device device, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
-  int64_t elements = 1;
-  for (int32_t i = 0; i < ndim; ++i) elements *= buffer->shape[i] = shape[i];
-  buffer->bytes = (size_t)(elements * dtype.bits / 8);
-  buffer->tensor = (moert_tensor){data, device, ndim, dtype, buffer->shape, NULL, 0};
-}
-
-static moert_status add(Work *work, Buffer *buffer, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
-  set_tensor(buffer, NULL, moert_comm_device(work->comm), dtype, ndim, shape);
-  return buffer->bytes == 0 ? MOERT_OK : moert_device_alloc(work->comm, buffer->bytes, &buffer->tensor.data);
-}
-
-static moert_status add_output(Work *work, Buffer *buffer, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
-  buffer->is_output = true;
-  return add(work, buffer, dtype, ndim, shape);
-}
-
-static uint64_t seed_of(const Work *work, int32_t rank, int set) { return ((uint64_t)rank << 20 | (uint64_t)set << 16) + (uint64_t)work->tokens; }
-
-static moert_status add_random(Work *work, int set, int slot, float scale, moert_dtype dtype, int32_t ndim, const int64_t *shape) {
-  Buffer *buffer = &work->buffers[set][slot];
-  moert_status status = add(work, buffer, dtype, ndim, shape);
-  if (status) return status;
-  uint64_t seed = seed_of(work, work->rank, set) * MAX_BUFFERS + (uint64_t)slot;
-  cudaError_t error = device_random(buffer->tensor.data, (int64_t)buffer->bytes * 8 / dtype.bits, dtype, seed, scale, work->stream);
-  return error ? MOERT_ERROR_DEVICE : MOERT_OK;
-}
-
 static moert_status add_words(Work *work, Buffer *buffer, const int32_t *words, int32_t ndim, const int64_t *shape) {
-  moert_status status = add(work, buffer, I32, ndim, shape);
+  moert_status status = operand_add(work, buffer, I32, ndim, shape);
   return status || buffer->bytes == 0 ? status : moert_copy(work->context, buffer->tensor.data, words, buffer->bytes);
-}
-
-// For the designated lists of sizes below.
-#define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
-
-static const moert_tensor *operand(const Work *work, int set, int slot) { return &work->buffers[set][slot].tensor; }
-
-void work_close(Work *work) {
-  for (int set = 0; set < MAX_SETS; ++set)
-    for (int slot = 0; slot < MAX_BUFFERS; ++slot) moert_device_free(work->comm, work->buffers[set][slot].tensor.data);
-  for (int i = 0; i < 2; ++i) moert_device_free(work->comm, work->counters[i].tensor.data);
-  moert_symmetric_free(work->comm, work->slab);
 }
 
 //===--- routing ------------------------------------------------------------------------------------===//
@@ -78,7 +36,7 @@ static bool contains(const int32_t *ids, int64_t count, int32_t id) {
 // Different experts for each token of a rank, all as likely.
 static int32_t *choose_experts(const Work *work, int32_t rank, int set) {
   const Shape *shape = &work->shape;
-  uint64_t state = seed_of(work, rank, set);
+  uint64_t state = operand_seed(work, rank, set);
   int32_t *ids = malloc((size_t)(work->tokens * shape->top_k) * sizeof *ids);
   for (int64_t t = 0; ids && t < work->tokens; ++t)
     for (int64_t k = 0; k < shape->top_k; ++k) {
@@ -140,8 +98,8 @@ static moert_status open_workspace(Work *work, int64_t dispatch_bytes, int64_t c
   int64_t bytes = moert_workspace_lay_out(&info).bytes;
   moert_status status = moert_symmetric_alloc(work->comm, (size_t)bytes, &work->slab);
   if (status) return status;
-  set_tensor(&work->workspace, work->slab, moert_comm_device(work->comm), I8, 1, SHAPE(bytes));
-  set_tensor(&work->metainfo, work->metainfo_words, (moert_device){MOERT_DEVICE_CPU, 0}, I64, 1, SHAPE(MOERT_METAINFO_FIELDS));
+  operand_set(&work->workspace, work->slab, moert_comm_device(work->comm), I8, 1, SHAPE(bytes));
+  operand_set(&work->metainfo, work->metainfo_words, (moert_device){MOERT_DEVICE_CPU, 0}, I64, 1, SHAPE(MOERT_METAINFO_FIELDS));
   moert_moe_initialize_params params = MOERT_MOE_INITIALIZE_PARAMS_INIT;
   params.max_num_tokens = work->tokens;
   params.dispatch_bytes_per_token = dispatch_bytes;
@@ -158,9 +116,9 @@ enum { ROUTE_LOGITS, ROUTE_IDS, ROUTE_WEIGHTS };
 
 static moert_status fill_route(Work *work, int set) {
   const Shape *shape = &work->shape;
-  moert_status status = add_random(work, set, ROUTE_LOGITS, 4, BF16, 2, SHAPE(work->tokens, shape->experts));
-  if (!status) status = add_output(work, &work->buffers[set][ROUTE_IDS], I32, 2, SHAPE(work->tokens, shape->top_k));
-  if (!status) status = add_output(work, &work->buffers[set][ROUTE_WEIGHTS], F32, 2, SHAPE(work->tokens, shape->top_k));
+  moert_status status = operand_add_random(work, set, ROUTE_LOGITS, 4, BF16, 2, SHAPE(work->tokens, shape->experts));
+  if (!status) status = operand_add_output(work, &work->buffers[set][ROUTE_IDS], I32, 2, SHAPE(work->tokens, shape->top_k));
+  if (!status) status = operand_add_output(work, &work->buffers[set][ROUTE_WEIGHTS], F32, 2, SHAPE(work->tokens, shape->top_k));
   return status;
 }
 
@@ -191,17 +149,17 @@ static moert_status open_all_to_all(Work *work) { return open_workspace(work, ro
 static moert_status fill_tokens(Work *work, int set) {
   int64_t tokens = work->tokens, hidden = work->shape.hidden;
   moert_status status = add_experts(work, set, A2A_IDS);
-  if (!status) status = add_random(work, set, A2A_PAYLOAD, 1, BF16, 2, SHAPE(tokens, hidden));
-  if (!status) status = add_output(work, &work->buffers[set][A2A_OUT], BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = operand_add_random(work, set, A2A_PAYLOAD, 1, BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = operand_add_output(work, &work->buffers[set][A2A_OUT], BF16, 2, SHAPE(tokens, hidden));
   return status;
 }
 
 static moert_status fill_rank_major(Work *work, int set) {
   const int64_t *received = SHAPE(work->ranks, work->tokens, work->shape.hidden);
   moert_status status = fill_tokens(work, set);
-  if (!status) status = add_output(work, &work->buffers[set][A2A_RECV], BF16, 3, received);
-  if (!status) status = add_output(work, &work->buffers[set][A2A_COUNTS], I32, 1, SHAPE(work->ranks));
-  if (!status) status = add_random(work, set, A2A_RESULT, 1, BF16, 3, received);
+  if (!status) status = operand_add_output(work, &work->buffers[set][A2A_RECV], BF16, 3, received);
+  if (!status) status = operand_add_output(work, &work->buffers[set][A2A_COUNTS], I32, 1, SHAPE(work->ranks));
+  if (!status) status = operand_add_random(work, set, A2A_RESULT, 1, BF16, 3, received);
   return status;
 }
 
@@ -209,10 +167,10 @@ static moert_status fill_grouped(Work *work, int set) {
   int64_t experts = local_experts(work), pairs = work->shape.top_k < experts ? work->shape.top_k : experts;
   const int64_t *received = SHAPE(work->ranks * work->tokens * pairs, work->shape.hidden);
   moert_status status = fill_tokens(work, set);
-  if (!status) status = add_random(work, set, A2A_WEIGHTS, 1, F32, 2, SHAPE(work->tokens, work->shape.top_k));
-  if (!status) status = add_output(work, &work->buffers[set][A2A_RECV], BF16, 2, received);
-  if (!status) status = add_output(work, &work->buffers[set][A2A_OFFSETS], I32, 1, SHAPE(experts + 1));
-  if (!status) status = add_random(work, set, A2A_RESULT, 1, BF16, 2, received);
+  if (!status) status = operand_add_random(work, set, A2A_WEIGHTS, 1, F32, 2, SHAPE(work->tokens, work->shape.top_k));
+  if (!status) status = operand_add_output(work, &work->buffers[set][A2A_RECV], BF16, 2, received);
+  if (!status) status = operand_add_output(work, &work->buffers[set][A2A_OFFSETS], I32, 1, SHAPE(experts + 1));
+  if (!status) status = operand_add_random(work, set, A2A_RESULT, 1, BF16, 2, received);
   return status;
 }
 
@@ -286,12 +244,13 @@ static moert_status open_allreduce(Work *work) { return open_workspace(work, row
 
 static moert_status fill_allreduce(Work *work, int set) {
   int64_t tokens = work->tokens, hidden = work->shape.hidden, experts = work->shape.experts;
-  moert_status status = add_random(work, set, SUM_RESIDUAL, 1, BF16, 2, SHAPE(tokens, hidden));
-  if (!status) status = add_random(work, set, SUM_GAMMA, 1, BF16, 1, SHAPE(hidden));
-  if (!status) status = add_random(work, set, SUM_EXPERTS, 1, BF16, 3, SHAPE(experts, tokens, hidden));
-  if (!status) status = add_random(work, set, SUM_SCALES, 1, F32, 2, SHAPE(experts, tokens));
-  if (!status) status = add_random(work, set, SUM_TOKENS, 1, BF16, 2, SHAPE(tokens, hidden));
-  for (int slot = SUM_OUT; slot <= SUM_NORM && !status; ++slot) status = add_output(work, &work->buffers[set][slot], BF16, 2, SHAPE(tokens, hidden));
+  moert_status status = operand_add_random(work, set, SUM_RESIDUAL, 1, BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = operand_add_random(work, set, SUM_GAMMA, 1, BF16, 1, SHAPE(hidden));
+  if (!status) status = operand_add_random(work, set, SUM_EXPERTS, 1, BF16, 3, SHAPE(experts, tokens, hidden));
+  if (!status) status = operand_add_random(work, set, SUM_SCALES, 1, F32, 2, SHAPE(experts, tokens));
+  if (!status) status = operand_add_random(work, set, SUM_TOKENS, 1, BF16, 2, SHAPE(tokens, hidden));
+  for (int slot = SUM_OUT; slot <= SUM_NORM && !status; ++slot)
+    status = operand_add_output(work, &work->buffers[set][slot], BF16, 2, SHAPE(tokens, hidden));
   return status;
 }
 
@@ -330,8 +289,8 @@ static moert_status ep_init(Work *work, uint64_t *addresses) {
   int32_t rank = 0;
   moert_device host = {MOERT_DEVICE_CPU, 0};
   Buffer pointers = {0}, number = {0};
-  set_tensor(&pointers, addresses, host, I64, 2, SHAPE(MOERT_EP_GROUPS, MOERT_EP_BUFFERS));
-  set_tensor(&number, &rank, host, I32, 1, SHAPE(1));
+  operand_set(&pointers, addresses, host, I64, 2, SHAPE(MOERT_EP_GROUPS, MOERT_EP_BUFFERS));
+  operand_set(&number, &rank, host, I32, 1, SHAPE(1));
   moert_ep_init_params params = MOERT_EP_INIT_PARAMS_INIT;
   params.hidden_size = work->shape.hidden;
   params.top_k = work->shape.top_k;
@@ -349,12 +308,12 @@ static moert_status open_ep(Work *work) {
   uint64_t addresses[MOERT_EP_GROUPS * MOERT_EP_BUFFERS];
   int64_t words = moert_ep_lay_out_counters(ep_experts(work)).words;
   moert_status status = MOERT_OK;
-  for (int i = 0; i < 2 && !status; ++i) status = add(work, &work->counters[i], I32, 1, SHAPE(words));
+  for (int i = 0; i < 2 && !status; ++i) status = operand_add(work, &work->counters[i], I32, 1, SHAPE(words));
   if (!status) status = ep_init(work, addresses);
   if (status) return status;
   for (int i = 0; i < MOERT_EP_GROUPS * MOERT_EP_BUFFERS; ++i) work->addresses[i][work->rank] = addresses[i];
   for (int i = 0; i < MOERT_EP_GROUPS * MOERT_EP_BUFFERS; ++i)
-    set_tensor(&work->tables[i], work->addresses[i], (moert_device){MOERT_DEVICE_CPU, 0}, I64, 1, SHAPE(work->ranks));
+    operand_set(&work->tables[i], work->addresses[i], (moert_device){MOERT_DEVICE_CPU, 0}, I64, 1, SHAPE(work->ranks));
   return MOERT_OK;
 }
 
@@ -362,14 +321,14 @@ static moert_status fill_ep(Work *work, int set) {
   int64_t tokens = work->tokens, hidden = work->shape.hidden, experts = ep_experts(work), top_k = work->shape.top_k;
   int64_t rows = tokens * (top_k < experts ? top_k : experts);
   moert_status status = add_experts(work, set, EP_IDS);
-  if (!status) status = add_random(work, set, EP_TOKENS, 1, BF16, 2, SHAPE(tokens, hidden));
-  if (!status) status = add_output(work, &work->buffers[set][EP_ROWS], BF16, 2, SHAPE(rows, hidden));
-  if (!status) status = add_output(work, &work->buffers[set][EP_OFFSETS], I32, 1, SHAPE(experts + 1));
-  if (!status) status = add_output(work, &work->buffers[set][EP_EXPERTS], I32, 1, SHAPE(experts));
-  if (!status) status = add_output(work, &work->buffers[set][EP_SOURCES], I32, 2, SHAPE(rows, 2));
-  if (!status) status = add_random(work, set, EP_WEIGHTS, 1, F32, 2, SHAPE(tokens, top_k));
-  if (!status) status = add_random(work, set, EP_RESULT, 1, BF16, 2, SHAPE(rows, hidden));
-  if (!status) status = add_output(work, &work->buffers[set][EP_OUT], BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = operand_add_random(work, set, EP_TOKENS, 1, BF16, 2, SHAPE(tokens, hidden));
+  if (!status) status = operand_add_output(work, &work->buffers[set][EP_ROWS], BF16, 2, SHAPE(rows, hidden));
+  if (!status) status = operand_add_output(work, &work->buffers[set][EP_OFFSETS], I32, 1, SHAPE(experts + 1));
+  if (!status) status = operand_add_output(work, &work->buffers[set][EP_EXPERTS], I32, 1, SHAPE(experts));
+  if (!status) status = operand_add_output(work, &work->buffers[set][EP_SOURCES], I32, 2, SHAPE(rows, 2));
+  if (!status) status = operand_add_random(work, set, EP_WEIGHTS, 1, F32, 2, SHAPE(tokens, top_k));
+  if (!status) status = operand_add_random(work, set, EP_RESULT, 1, BF16, 2, SHAPE(rows, hidden));
+  if (!status) status = operand_add_output(work, &work->buffers[set][EP_OUT], BF16, 2, SHAPE(tokens, hidden));
   return status;
 }
 
@@ -438,7 +397,7 @@ static int64_t product_rows(const Work *work) { return work->tokens * work->shap
 
 // Each row falls to any group. Caller frees.
 static int32_t *choose_offsets(const Work *work, int set) {
-  uint64_t state = seed_of(work, work->rank, set);
+  uint64_t state = operand_seed(work, work->rank, set);
   int32_t *offsets = calloc((size_t)work->shape.experts + 1, sizeof *offsets);
   if (!offsets) return NULL;
   for (int64_t r = 0; r < product_rows(work); ++r) ++offsets[1 + next_random(&state) % (uint64_t)work->shape.experts];
@@ -452,9 +411,9 @@ static moert_status fill_product(Work *work, int set, int64_t out_columns) {
   if (!offsets) return MOERT_ERROR_OUT_OF_MEMORY;
   moert_status status = add_words(work, &work->buffers[set][PRODUCT_OFFSETS], offsets, 1, SHAPE(shape->experts + 1));
   free(offsets);
-  if (!status) status = add_random(work, set, PRODUCT_ROWS, 1, BF16, 2, SHAPE(product_rows(work), shape->hidden));
-  if (!status) status = add_random(work, set, PRODUCT_WEIGHTS, 0.05f, BF16, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden));
-  if (!status) status = add_output(work, &work->buffers[set][PRODUCT_OUT], BF16, 2, SHAPE(product_rows(work), out_columns));
+  if (!status) status = operand_add_random(work, set, PRODUCT_ROWS, 1, BF16, 2, SHAPE(product_rows(work), shape->hidden));
+  if (!status) status = operand_add_random(work, set, PRODUCT_WEIGHTS, 0.05f, BF16, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden));
+  if (!status) status = operand_add_output(work, &work->buffers[set][PRODUCT_OUT], BF16, 2, SHAPE(product_rows(work), out_columns));
   return status;
 }
 
@@ -495,7 +454,7 @@ static Cost cost_product(const Work *work) {
 
 //===--- the table ----------------------------------------------------------------------------------===//
 
-const Case bench_cases[] = {
+static const Case bench_cases[] = {
     {"softmax", "bf16", {0, 0, 256, 8}, 0, NULL, fill_route, 1, {{"route", "moe.route", call_route, cost_route}}},
     {"rank_major",
      "bf16",
@@ -536,4 +495,8 @@ const Case bench_cases[] = {
     {"down", "bf16", {2048, 7168, 32, 8}, 0, NULL, fill_plain, 1, {{"grouped_matmul", "moe.grouped_matmul", call_plain, cost_product}}},
     {"square", "bf16", {8192, 8192, 1, 1}, 8192, NULL, fill_plain, 1, {{"grouped_matmul", "moe.grouped_matmul", call_plain, cost_product}}},
 };
-const int num_bench_cases = sizeof bench_cases / sizeof *bench_cases;
+
+const Case *op_cases(int *count) {
+  *count = sizeof bench_cases / sizeof *bench_cases;
+  return bench_cases;
+}

@@ -2,7 +2,8 @@
 //
 // A rank is a thread. It captures a chain of calls with its operands in turn, and event records between them, in a graph for each variant; replays
 // of the variants alternate. Before a replay the cache is filled with other memory, and all ranks meet. The first call of a chain is not timed: it
-// brings the ranks together. What a step took in a replay is the mean over the chain, of all ranks the slowest.
+// brings the ranks together. What a step took in a replay is the mean over the chain, of all ranks the slowest. A copy beside an op is a chain like
+// the op's, of kernels that copy as many bytes.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -45,8 +46,11 @@ typedef struct Rank {
   pthread_t thread;
   const Case *what;
   Work *work;
-  int calls, num_variants;
+  int calls;
+  bool is_measured[MAX_VARIANTS];
   Chain chains[MAX_VARIANTS];
+  unsigned char *copied; // memory of copies, copied_bytes for each set: from the second half to the first
+  size_t copied_bytes;
   void *cache;              // memory that takes the operands' place in the cache
   unsigned long long *sums; // one of each set, in device memory
   unsigned long long eager[MAX_SETS], replayed[MAX_SETS], poison[MAX_SETS];
@@ -162,29 +166,45 @@ static bool call_eagerly(Rank *rank) {
   return true;
 }
 
+static size_t bytes_of_copy(const Rank *rank, int step) {
+  Cost cost = rank->what->steps[step].cost(rank->work);
+  return ((size_t)cost.memory_bytes / 2 + 15) / 16 * 16;
+}
+
+static bool call_copy(Rank *rank, int step, int set) {
+  unsigned char *to = rank->copied + (size_t)set * rank->copied_bytes;
+  return check_cuda(rank, device_copy(to, to + rank->copied_bytes / 2, bytes_of_copy(rank, step), 0, rank->work->stream), "copy");
+}
+
+static bool call_variant(Rank *rank, Variant variant, int step, int set) {
+  return variant == BENCH_COPY ? call_copy(rank, step, set) : call_step(rank, step, set, rank->chains[variant].kernels[step]);
+}
+
 static bool record_event(Rank *rank, cudaEvent_t event) {
   return check_cuda(rank, cudaEventRecordWithFlags(event, rank->work->stream, cudaEventRecordExternal), "capture of an event");
 }
 
-static bool call_chain(Rank *rank, Chain *chain) {
+static bool call_chain(Rank *rank, Variant variant) {
+  Chain *chain = &rank->chains[variant];
   int steps = rank->what->num_steps, event = 0;
   for (int step = 0; step < steps; ++step)
-    if (!call_step(rank, step, rank->work->sets - 1, chain->kernels[step])) return false;
+    if (!call_variant(rank, variant, step, rank->work->sets - 1)) return false;
   if (!record_event(rank, chain->events[event++])) return false;
   for (int call = 0; call < rank->calls; ++call)
     for (int step = 0; step < steps; ++step) {
-      if (!call_step(rank, step, call % rank->work->sets, chain->kernels[step])) return false;
+      if (!call_variant(rank, variant, step, call % rank->work->sets)) return false;
       if (steps > 1 && !record_event(rank, chain->events[event++])) return false;
     }
   return steps > 1 || record_event(rank, chain->events[event]);
 }
 
-static bool capture_chain(Rank *rank, Chain *chain) {
+static bool capture_chain(Rank *rank, Variant variant) {
+  Chain *chain = &rank->chains[variant];
   cudaGraph_t graph = NULL;
   for (int i = 0; i <= MAX_CALLS * MAX_STEPS; ++i)
     if (!check_cuda(rank, cudaEventCreate(&chain->events[i]), "events")) return false;
   if (!check_cuda(rank, cudaStreamBeginCapture(rank->work->stream, cudaStreamCaptureModeThreadLocal), "capture")) return false;
-  bool well = call_chain(rank, chain);
+  bool well = call_chain(rank, variant);
   well &= check_cuda(rank, cudaStreamEndCapture(rank->work->stream, &graph), "capture");
   if (well) well = check_cuda(rank, cudaGraphInstantiate(&chain->graph, graph, 0), "capture");
   if (graph) cudaGraphDestroy(graph);
@@ -223,7 +243,7 @@ static bool launch(Rank *rank, const Chain *chain) {
 }
 
 // Whoever fails says so and comes to the meetings all the same.
-static void replay(Rank *rank, int number, int variant) {
+static void replay(Rank *rank, int number, Variant variant) {
   Team *team = rank->team;
   Chain *chain = &rank->chains[variant];
   double us[MAX_STEPS] = {0};
@@ -234,13 +254,15 @@ static void replay(Rank *rank, int number, int variant) {
 }
 
 static bool check_replays(Rank *rank) {
-  for (int variant = 0; variant < rank->num_variants; ++variant) {
+  for (Variant variant = BENCH_LIBRARY; variant < BENCH_COPY; ++variant) {
+    if (!rank->is_measured[variant]) continue;
     bool well = poison_outputs(rank);
     if (!all_are_well(rank)) return false;
     well = well && launch(rank, &rank->chains[variant]) && read_checksums(rank, rank->replayed);
     for (int set = 0; set < rank->work->sets && well; ++set)
       if (rank->replayed[set] != rank->eager[set]) {
-        say(rank, "results", variant ? "a replay of the generic kernel differs from the eager call" : "a replay differs from the eager call");
+        say(rank, "results",
+            variant == BENCH_GENERIC ? "a replay of the generic kernel differs from the eager call" : "a replay differs from the eager call");
         well = false;
       }
     if (!all_are_well(rank)) return false;
@@ -256,7 +278,7 @@ static int compare_numbers(const void *a, const void *b) {
 }
 
 // Of the replays' times, that of each its slowest rank's.
-static void sort_times(const Team *team, int variant, int step, double *times) {
+static void sort_times(const Team *team, Variant variant, int step, double *times) {
   for (int i = 0; i < team->options->replays; ++i) {
     times[i] = 0;
     for (int32_t rank = 0; rank < team->ranks; ++rank)
@@ -285,12 +307,14 @@ static void tell(Rank *rank, int step) {
   int replays = team->options->replays;
   double times[MAX_REPLAYS];
   Record record = {.what = rank->what, .step = &rank->what->steps[step], .ranks = team->ranks, .tokens = rank->work->tokens};
-  for (int variant = rank->num_variants; variant-- > 0;) {
+  for (Variant variant = BENCH_LIBRARY; variant < MAX_VARIANTS; ++variant) {
+    if (!rank->is_measured[variant]) continue;
     sort_times(team, variant, step, times);
     record.us[variant] = times[replays / 2];
+    if (variant != BENCH_LIBRARY) continue;
+    record.p10 = times[replays / 10];
+    record.p90 = times[replays * 9 / 10];
   }
-  record.p10 = times[replays / 10];
-  record.p90 = times[replays * 9 / 10];
   record.cost = step_cost(rank->work, record.step);
   record.floor_us = floor_of(&record.cost);
   team->done(team->user, &record);
@@ -310,31 +334,49 @@ static int choose_calls(const Rank *rank) {
   return calls;
 }
 
+static void open_copies(Rank *rank) {
+  for (int step = 0; step < rank->what->num_steps; ++step)
+    if (2 * bytes_of_copy(rank, step) > rank->copied_bytes) rank->copied_bytes = 2 * bytes_of_copy(rank, step);
+  check_cuda(rank, cudaMalloc((void **)&rank->copied, (size_t)rank->work->sets * rank->copied_bytes), "memory");
+}
+
+static void choose_variants(Rank *rank) {
+  const Options *options = rank->team->options;
+  rank->is_measured[BENCH_LIBRARY] = true;
+  rank->is_measured[BENCH_GENERIC] = options->compare_generic;
+  rank->is_measured[BENCH_COPY] = options->bench->copies;
+  if (rank->is_measured[BENCH_GENERIC]) find_generic_kernels(rank, &rank->chains[BENCH_GENERIC]);
+  if (rank->is_measured[BENCH_COPY]) open_copies(rank);
+}
+
 static void measure_captured(Rank *rank) {
   const Options *options = rank->team->options;
-  rank->num_variants = options->compare_generic ? 2 : 1;
   rank->calls = decide(rank, choose_calls);
-  if (rank->num_variants > 1) find_generic_kernels(rank, &rank->chains[1]);
+  choose_variants(rank);
   if (!all_are_well(rank)) return;
-  for (int variant = 0; variant < rank->num_variants; ++variant) {
-    capture_chain(rank, &rank->chains[variant]);
+  for (Variant variant = BENCH_LIBRARY; variant < MAX_VARIANTS; ++variant) {
+    if (rank->is_measured[variant]) capture_chain(rank, variant);
     if (!all_are_well(rank)) return;
   }
   for (int number = -WARM_REPLAYS; number < options->replays; ++number)
-    for (int variant = 0; variant < rank->num_variants; ++variant) replay(rank, number, variant);
+    for (Variant variant = BENCH_LIBRARY; variant < MAX_VARIANTS; ++variant)
+      if (rank->is_measured[variant]) replay(rank, number, variant);
   if (!all_are_well(rank) || !check_replays(rank) || rank->work->rank != 0) return;
   for (int step = 0; step < rank->what->num_steps; ++step)
     if (options_name(options, rank->what->steps[step].name)) tell(rank, step);
 }
 
 static void free_chains(Rank *rank) {
-  for (int variant = 0; variant < MAX_VARIANTS; ++variant) {
+  for (Variant variant = BENCH_LIBRARY; variant < MAX_VARIANTS; ++variant) {
     Chain *chain = &rank->chains[variant];
     if (chain->graph) cudaGraphExecDestroy(chain->graph);
     for (int i = 0; i <= MAX_CALLS * MAX_STEPS; ++i)
       if (chain->events[i]) cudaEventDestroy(chain->events[i]);
     memset(chain, 0, sizeof *chain);
   }
+  cudaFree(rank->copied);
+  rank->copied = NULL;
+  rank->copied_bytes = 0;
 }
 
 static void measure_opened(Rank *rank) {
@@ -349,6 +391,7 @@ static void measure_case(Rank *rank, int64_t tokens) {
   memset(work->buffers, 0, sizeof work->buffers);
   memset(work->counters, 0, sizeof work->counters);
   work->slab = NULL;
+  work->what = rank->what;
   work->shape = rank->what->shape;
   work->tokens = tokens;
   open_work(rank);
@@ -392,13 +435,14 @@ static bool open_rank(Rank *rank) {
 
 static void *run_rank(void *data) {
   Rank *rank = data;
-  rank->what = bench_cases;
+  const Options *options = rank->team->options;
+  rank->what = options->cases;
   open_rank(rank);
   bool well = all_are_well(rank);
   if (!well) atomic_store(&rank->team->any_failed, true);
-  for (int i = 0; i < num_bench_cases && well; ++i) {
-    rank->what = &bench_cases[i];
-    if (names_case(rank->team->options, rank->what)) measure_tokens(rank);
+  for (int i = 0; i < options->num_cases && well; ++i) {
+    rank->what = &options->cases[i];
+    if (names_case(options, rank->what)) measure_tokens(rank);
   }
   cudaFree(rank->cache);
   cudaFree(rank->sums);

@@ -2,7 +2,10 @@
 //
 // options.c   the command line
 // ceilings.c  what the machine gives at most
-// cases.c     what is measured
+// benches.c   the groups of cases
+// cases.c     what the bench of the ops measures
+// formats.c   what that of the formats does
+// operands.c  operands of cases
 // measure.c   cases under graph replay, on all ranks
 // report.c    the table and the file of records
 // device.cu   the tool's own kernels
@@ -17,10 +20,10 @@ static int count_gpus(void) {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-static void list_cases(void) {
-  for (int i = 0; i < num_bench_cases; ++i)
-    for (int step = 0; step < bench_cases[i].num_steps; ++step)
-      printf("%-16s %s, %s\n", bench_cases[i].steps[step].name, bench_cases[i].variant, bench_cases[i].dtype);
+static void list_cases(const Options *options) {
+  for (int i = 0; i < options->num_cases; ++i)
+    for (int step = 0; step < options->cases[i].num_steps; ++step)
+      printf("%-16s %s, %s\n", options->cases[i].steps[step].name, options->cases[i].variant, options->cases[i].dtype);
 }
 
 static Exit run(const Options *options) {
@@ -47,6 +50,6 @@ int main(int argc, char **argv) {
   if (exit) return exit;
   if (options.help) return options_help(), BENCH_OK;
   if (options.version) return printf("moe-bench %s, libmoert %s\n", MOE_VERSION, moert_version()), BENCH_OK;
-  if (options.list) return list_cases(), BENCH_OK;
+  if (options.list) return list_cases(&options), BENCH_OK;
   return run(&options);
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t all_tokens[] = {1, 8, 32, 128, 512, 2048}, quick_tokens[] = {8, 512};
 enum { REPLAYS = 31, QUICK_REPLAYS = 9, MAX_TOKENS = 1 << 20 };
 
 static Exit refuse(const char *option, const char *operand, const char *expected) {
@@ -21,18 +20,34 @@ static bool parse_number(const char *text, int64_t most, int64_t *number) {
   return errno == 0 && end != text && (*end == 0 || *end == ',') && *number >= 1 && *number <= most;
 }
 
-static bool is_step(const char *name) {
-  for (int i = 0; i < num_bench_cases; ++i)
-    for (int step = 0; step < bench_cases[i].num_steps; ++step)
-      if (strcmp(bench_cases[i].steps[step].name, name) == 0) return true;
+static bool is_step(const Options *options, const char *name) {
+  for (int i = 0; i < options->num_cases; ++i)
+    for (int step = 0; step < options->cases[i].num_steps; ++step)
+      if (strcmp(options->cases[i].steps[step].name, name) == 0) return true;
   return false;
 }
 
+// Whether the bench has it is known at the end of the line.
 static Exit set_op(Options *options, const char *operand) {
-  if (!is_step(operand)) return refuse("--op", operand, "a name that --list prints");
   if (options->num_names == MAX_NAMES) return refuse("--op", operand, "fewer --op");
   options->names[options->num_names++] = operand;
   return BENCH_OK;
+}
+
+static Exit check_names(const Options *options) {
+  for (int i = 0; i < options->num_names; ++i)
+    if (!is_step(options, options->names[i])) return refuse("--op", options->names[i], "a name that --list prints");
+  return BENCH_OK;
+}
+
+static Exit set_bench(Options *options, const char *name) {
+  if (options->bench) return fprintf(stderr, "moe-bench: %s: there is a bench already, %s\n", name, options->bench->name), BENCH_USAGE;
+  for (int i = 0; i < num_benches; ++i)
+    if (strcmp(benches[i].name, name) == 0) options->bench = &benches[i];
+  if (options->bench) return BENCH_OK;
+  fprintf(stderr, "moe-bench: %s is not a bench; there are", name);
+  for (int i = 0; i < num_benches; ++i) fprintf(stderr, "%s %s", i ? "," : "", benches[i].name);
+  return fprintf(stderr, "\n"), BENCH_USAGE;
 }
 
 static Exit set_tokens(Options *options, const char *operand) {
@@ -65,12 +80,12 @@ static const struct {
   size_t flag; // of options without an operand: the bool that they set
 } rows[] = {{"--op", "NAME", "measure this op; may be given several times. Default: all", set_op, 0},
             {"--tokens", "LIST", "tokens of each rank, such as 1,64,512", set_tokens, 0},
-            {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default: one on each GPU", set_ranks, 0},
+            {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default of ops: one on each GPU; of formats: 1", set_ranks, 0},
             {"--compare", "generic", "measure the generic kernels too, in turn with the library's choice", set_compare, 0},
             {"--json", "FILE", "write the records to a file", set_json, 0},
             {"--commit", "TEXT", "what the records name as the version of the source", set_commit, 0},
             {"--quick", NULL, "few token counts and replays", NULL, offsetof(Options, quick)},
-            {"--list", NULL, "print the ops and their cases", NULL, offsetof(Options, list)},
+            {"--list", NULL, "print the ops of the bench and their cases", NULL, offsetof(Options, list)},
             {"--help", NULL, "print this", NULL, offsetof(Options, help)},
             {"--version", NULL, "print the version", NULL, offsetof(Options, version)}};
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -96,27 +111,32 @@ static Exit parse_one(Options *options, const char *argument, const char *next, 
 }
 
 static void set_defaults(Options *options) {
+  if (!options->bench) options->bench = &benches[0];
+  options->cases = options->bench->cases(&options->num_cases);
   options->replays = options->quick ? QUICK_REPLAYS : REPLAYS;
+  if (options->ranks == 0) options->ranks = options->bench->ranks;
   if (options->num_tokens > 0) return;
-  const int64_t *tokens = options->quick ? quick_tokens : all_tokens;
-  options->num_tokens = options->quick ? sizeof quick_tokens / sizeof *quick_tokens : sizeof all_tokens / sizeof *all_tokens;
+  const int64_t *tokens = options->quick ? options->bench->quick_tokens : options->bench->tokens;
+  while (tokens[options->num_tokens] > 0) ++options->num_tokens;
   memcpy(options->tokens, tokens, (size_t)options->num_tokens * sizeof *tokens);
 }
 
 Exit options_parse(int count, char **arguments, Options *options) {
   *options = (Options){0};
   for (int i = 1; i < count; ++i) {
-    bool took_next;
-    Exit exit = parse_one(options, arguments[i], i + 1 < count ? arguments[i + 1] : NULL, &took_next);
+    bool took_next = false, is_option = arguments[i][0] == '-';
+    Exit exit = is_option ? parse_one(options, arguments[i], i + 1 < count ? arguments[i + 1] : NULL, &took_next) : set_bench(options, arguments[i]);
     if (exit) return exit;
     i += took_next;
   }
   set_defaults(options);
-  return BENCH_OK;
+  return check_names(options);
 }
 
 void options_help(void) {
-  printf("moe-bench [option ...]: measure the ops on the GPUs of this machine\n\n");
+  printf("moe-bench [bench] [option ...]: measure the ops on the GPUs of this machine\n\n");
+  for (int i = 0; i < num_benches; ++i) printf("  %-18s %s%s\n", benches[i].name, benches[i].help, i ? "" : ". The default");
+  printf("\n");
   for (int i = 0; i < ROWS; ++i) {
     char name[64];
     snprintf(name, sizeof name, "%s %s", rows[i].name, rows[i].operand ? rows[i].operand : "");

@@ -23,30 +23,32 @@ void report_begin(const Report *report) {
   print_ceiling("memory, copy, read and written", measured->memory_gbs, reference->memory_gbs, "GB/s");
   print_ceiling("flag round trip", measured->flag_us, reference->flag_us, "us");
   print_ceiling("graph node", measured->node_us, reference->node_us, "us");
-  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s\n",
-         report->options->compare_generic ? " generic us |" : "");
-  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s\n", report->options->compare_generic ? "---|" : "");
+  bool generic = report->options->compare_generic, copies = report->options->bench->copies;
+  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s%s\n",
+         copies ? " copy us | of the copy's rate |" : "", generic ? " generic us |" : "");
+  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s%s\n", copies ? "---|---|" : "", generic ? "---|" : "");
 }
 
 // What moved most: over the link if anything did.
 static double rate_bytes(const Record *record) {
-  return (double)(record->cost.link_bytes > 0 ? record->cost.link_bytes : record->cost.memory_bytes) / record->us[0] * 1e-3;
+  return (double)(record->cost.link_bytes > 0 ? record->cost.link_bytes : record->cost.memory_bytes) / record->us[BENCH_LIBRARY] * 1e-3;
 }
 
 static void print_record(const Report *report, const Record *record) {
   printf("| %s | %s | %s | %d | %lld | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f | ", record->step->name, record->what->variant, record->what->dtype,
-         record->ranks, (long long)record->tokens, record->us[0], record->p10, record->p90, record->floor_us, record->floor_us / record->us[0],
-         rate_bytes(record));
-  if (record->cost.flops > 0) printf("%.1f ", (double)record->cost.flops / record->us[0] * 1e-6);
+         record->ranks, (long long)record->tokens, record->us[BENCH_LIBRARY], record->p10, record->p90, record->floor_us,
+         record->floor_us / record->us[BENCH_LIBRARY], rate_bytes(record));
+  if (record->cost.flops > 0) printf("%.1f ", (double)record->cost.flops / record->us[BENCH_LIBRARY] * 1e-6);
   printf("|");
-  if (report->options->compare_generic) printf(" %.2f |", record->us[1]);
+  if (report->options->bench->copies) printf(" %.2f | %.2f |", record->us[BENCH_COPY], record->us[BENCH_COPY] / record->us[BENCH_LIBRARY]);
+  if (report->options->compare_generic) printf(" %.2f |", record->us[BENCH_GENERIC]);
   printf("\n");
   fflush(stdout);
 }
 
 // The rate of a product that is as large as that of the reference.
 static void keep_matrix_rate(Report *report, const Record *record) {
-  if (strcmp(record->what->variant, "square") == 0) report->measured.matrix_tflops = (double)record->cost.flops / record->us[0] * 1e-6;
+  if (strcmp(record->what->variant, "square") == 0) report->measured.matrix_tflops = (double)record->cost.flops / record->us[BENCH_LIBRARY] * 1e-6;
 }
 
 void report_add(void *user, const Record *record) {
@@ -133,7 +135,7 @@ static void write_record(FILE *file, const Report *report, const Record *record)
   const Shape *shape = &record->what->shape;
   const Cost *cost = &record->cost;
   fprintf(file, ",\n  {");
-  write_text(file, "bench", "moe-bench");
+  write_text(file, "bench", report->options->bench->name);
   fprintf(file, ", ");
   write_text(file, "case", record->step->name);
   fprintf(file, ", ");
@@ -142,11 +144,12 @@ static void write_record(FILE *file, const Report *report, const Record *record)
   write_text(file, "dtype", record->what->dtype);
   fprintf(file, ", \"ranks\": %d, \"tokens\": %lld, \"hidden\": %lld, \"intermediate\": %lld, \"experts\": %lld, \"top_k\": %lld", record->ranks,
           (long long)record->tokens, (long long)shape->hidden, (long long)shape->intermediate, (long long)shape->experts, (long long)shape->top_k);
-  fprintf(file, ", \"us\": %.3f, \"us_p10\": %.3f, \"us_p90\": %.3f", record->us[0], record->p10, record->p90);
+  fprintf(file, ", \"us\": %.3f, \"us_p10\": %.3f, \"us_p90\": %.3f", record->us[BENCH_LIBRARY], record->p10, record->p90);
   fprintf(file, ", \"bytes\": %lld, \"flops\": %lld, \"floor_us\": %.3f, \"fraction\": %.4f, \"peers\": {",
           (long long)(cost->link_bytes > 0 ? cost->link_bytes : cost->memory_bytes), (long long)cost->flops, record->floor_us,
-          record->floor_us / record->us[0]);
-  if (report->options->compare_generic) fprintf(file, "\"generic\": %.3f", record->us[1]);
+          record->floor_us / record->us[BENCH_LIBRARY]);
+  if (report->options->bench->copies) fprintf(file, "\"copy\": %.3f", record->us[BENCH_COPY]);
+  if (report->options->compare_generic) fprintf(file, "%s\"generic\": %.3f", report->options->bench->copies ? ", " : "", record->us[BENCH_GENERIC]);
   fprintf(file, "}}");
 }
 
