@@ -44,6 +44,7 @@ class Operand:
         self.observed = name in op['observed']
         self.strided = name in op['strided']
         self.in_place = dict(pair.split('=') for pair in op['inPlace']).get(name)  # the input whose memory a destination may be
+        self.since = int(dict(pair.split('=') for pair in op['since']).get(name, 1))  # version of the dialect
         self.extent = self.variadic and not self.buffer  # the dynamic sizes of a result: compile side only
         require(self.buffer or self.memory == 'context' or base in ('Moe_Count', 'I64', 'Index'), '%s.%s' % (op['identifier'], name),
                 'an operand is a Moe_Buffer, a Moe_State, Moe_Count, I64, Variadic<Index> or Moe_Context, not ' + base)
@@ -115,8 +116,9 @@ class Op:
         """A misspelt name in a list of the .td would be a property that no operand has."""
         names = {o.name for o in self.operands}
         pairs = [name for pair in record['inPlace'] for name in pair.split('=')]
+        since = [pair.split('=')[0] for pair in record['since']]
         for field, listed in (('destinations', record['destinations']), ('kept', record['kept']), ('inPlace', pairs), ('observed', record['observed']),
-                              ('strided', record['strided'])):
+                              ('strided', record['strided']), ('since', since)):
             for name in listed:
                 require(name in names, self.name, "'%s' of %s is no operand" % (name, field))
         destinations = [o.destination for o in self.operands]
@@ -125,6 +127,7 @@ class Op:
         require(all(o.destination for o in self.operands if o.kept or o.in_place), self.name, 'kept and inPlace are about destinations')
         require(all(o.state for o in self.operands if o.observed), self.name, 'observed is about states')
         require(all(o.rank == 2 for o in self.operands if o.strided), self.name, 'strided is about matrices')
+        require(all(o.optional for o in self.operands if o.since > 1), self.name, 'since is about optional operands')
         defaults = {a.name for a in self.attributes if a.default is not None}
         for parameter, destination in (pair.split('=') for pair in record['onlyFor']):
             require(parameter in defaults, self.name, "'%s' of onlyFor is no parameter that has a default" % parameter)
@@ -298,8 +301,9 @@ def ir_h(ops):
 def ir_c(ops):
     out = [banner('descriptors of the ops for the compile side'), '#include "lib/ir/ops.h"\n']
     for op in ops:
-        rows = ['    {"%s", MOE_%s, %d, %d, %d, %d, %s, "%s"},' % (
-            o.name, o.kind(), o.optional, o.variadic, o.kept, o.observed, '"%s"' % o.in_place if o.in_place else 'NULL', o.memory) for o in op.operands]
+        rows = ['    {"%s", MOE_%s, %d, %d, %d, %d, %s, "%s", %d},' % (
+            o.name, o.kind(), o.optional, o.variadic, o.kept, o.observed, '"%s"' % o.in_place if o.in_place else 'NULL', o.memory, o.since)
+            for o in op.operands]
         out.append('static const MoeOperand %s_operands[] = {\n%s\n};' % (op.id, '\n'.join(rows)))
         for a in op.attributes:
             if a.cases:

@@ -29,7 +29,7 @@ enum {
   MOERT_METAINFO_COMBINE_COMPLETION_FLAGS = 5,  /* u32[ep_size]: epoch at which each rank had its rows ready */
   MOERT_METAINFO_TOPK_TARGET_RANKS = 6,         /* i32[T][top_k]: rank of each sent row, -1: not sent */
   MOERT_METAINFO_TOPK_SEND_INDICES = 7,         /* i32[T][top_k]: its place among the rows for that rank, -1 likewise */
-  MOERT_METAINFO_EPLB_GATHERED_STATS = 8,       /* i32[ep_size][eplb_stats_num_experts] */
+  MOERT_METAINFO_EPLB_GATHERED_STATS = 8,       /* i32[ep_size][eplb_stats_num_experts]: received from each rank */
   MOERT_METAINFO_PAYLOAD_DATA = 9,              /* receive areas of the payloads, and of the parts of an all-reduce */
   MOERT_METAINFO_COMBINE_DATA = 10,             /* rows that the combine sends back */
   MOERT_METAINFO_ANNOUNCEMENTS = 11,            /* u64[2][ep_size]: hash << 32 | epoch of each rank's call, by parity of the epoch */

@@ -12,7 +12,7 @@
 namespace dispatch {
 
 const int kRowThreads = 256;
-const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 2;
+const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 3;
 
 struct Payload {
   const char *from;
@@ -30,6 +30,9 @@ struct Call {
   int32_t topK, numPayloads;
   bool grouped;
   int32_t *recvCounts, *offsets; // may be NULL
+  const int32_t *stats;
+  int32_t *gatheredStats;
+  int64_t numStats, statsStride; // of each rank, 0: none; from row to row of EPLB_GATHERED_STATS
   Payload payloads[MOERT_WORKSPACE_MAX_PAYLOADS];
   Output outputs[kOutputs];
 };
@@ -123,6 +126,15 @@ __device__ inline void sendChoices(const Call &call, int64_t token, int topK, co
   }
 }
 
+// With all blocks of a kernel.
+__device__ inline void sendStats(const Call &call) {
+  const Exchange &exchange = call.exchange;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, row = exchange.watch.rank * call.statsStride;
+  for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < call.numStats; i += step)
+    for (int peer = 0; peer < exchange.watch.ranks; ++peer)
+      if (lives(exchange, peer)) regionOf<int32_t>(exchange, peer, MOERT_METAINFO_EPLB_GATHERED_STATS)[row + i] = call.stats[i];
+}
+
 // A block sends a token: it reads each row once, and writes it to all ranks that get it.
 template <int kTopK> __global__ void __launch_bounds__(kRowThreads) sendTokens(const __grid_constant__ Call call) {
   __shared__ Destinations to;
@@ -143,13 +155,26 @@ template <int kTopK> __global__ void __launch_bounds__(kRowThreads) sendTokens(c
     }
     if (call.grouped) sendChoices(call, token, topK, to);
   }
+  sendStats(call);
 }
 
-//===--- receiving, rank_major --------------------------------------------------------------------===//
+//===--- receiving --------------------------------------------------------------------------------===//
 
 __device__ inline void poisonAll(const Call &call) {
   for (int i = 0; i < kOutputs; ++i) poison(call.outputs[i]);
 }
+
+// With all blocks of a kernel. The rows of ranks that do not live are 0.
+__device__ inline void gatherStats(const Call &call) {
+  const Exchange &exchange = call.exchange;
+  const int32_t *rows = regionOf<const int32_t>(exchange, MOERT_METAINFO_EPLB_GATHERED_STATS);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < call.numStats; i += step)
+    for (int source = 0; source < exchange.watch.ranks; ++source)
+      call.gatheredStats[source * call.numStats + i] = lives(exchange, source) ? rows[source * call.statsStride + i] : 0;
+}
+
+//===--- receiving, rank_major --------------------------------------------------------------------===//
 
 static __global__ void __launch_bounds__(kRowThreads) receiveRows(const __grid_constant__ Call call) {
   const Exchange &exchange = call.exchange;
@@ -170,6 +195,7 @@ static __global__ void __launch_bounds__(kRowThreads) receiveRows(const __grid_c
   int source = static_cast<int>(threadIdx.x);
   if (call.recvCounts && blockIdx.x == 0 && source < exchange.watch.ranks)
     call.recvCounts[source] = static_cast<int32_t>(receivedFrom(exchange, source));
+  gatherStats(call);
 }
 
 //===--- receiving, expert_grouped ----------------------------------------------------------------===//
@@ -266,6 +292,7 @@ static __global__ void __launch_bounds__(kRowThreads) gatherRows(const __grid_co
       copyRow(bases, count, 0, slab + payload.area + received * payload.rowBytes, payload.rowBytes, payload.receiveWidth);
     }
   }
+  gatherStats(call);
 }
 
 } // namespace dispatch

@@ -62,23 +62,34 @@ Call makeCall(const moert__dispatch_call &checked, moert_context *context) {
   call.grouped = checked.grouped;
   call.recvCounts = dataOf<int32_t>(args->recv_counts);
   call.offsets = dataOf<int32_t>(args->offsets);
+  call.stats = dataOf<int32_t>(args->eplb_local_stats);
+  call.gatheredStats = dataOf<int32_t>(args->eplb_gathered_stats);
+  call.numStats = checked.num_stats;
+  call.statsStride = checked.stats_stride;
   for (int32_t i = 0; i < call.numPayloads; ++i) {
     call.payloads[i] = payloadOf(checked, i);
     call.outputs[i] = outputOf(checked.workspace, &args->recv[i]);
   }
   call.outputs[MOERT_WORKSPACE_MAX_PAYLOADS] = outputOf(checked.workspace, args->recv_counts);
   call.outputs[MOERT_WORKSPACE_MAX_PAYLOADS + 1] = outputOf(checked.workspace, args->offsets);
+  call.outputs[MOERT_WORKSPACE_MAX_PAYLOADS + 2] = outputOf(checked.workspace, args->eplb_gathered_stats);
   return call;
 }
 
 //===--- launches ---------------------------------------------------------------------------------===//
+
+// A block for each token; where statistics need more, as if there are no tokens, a thread for each of them.
+unsigned sendingGrid(const Call &call) {
+  int64_t blocks = ceilDivide(call.numStats, kRowThreads);
+  return gridFor(call.tokens > blocks ? call.tokens : blocks);
+}
 
 moert_status launchSending(moert_context *context, const Call &call, const Kernels &kernels, uint32_t hash) {
   moert_status status = launchEnter(context, call.exchange, hash, -1, NothingToCheck());
   if (!status) status = launch(context, kernels.route, dim3(call.exchange.watch.ranks), kWideThreads, 0, call);
   if (!status) status = moert__stop_point(context, "counts");
   if (!status) status = launchMeet(context, call.exchange, -1, MOERT_METAINFO_COUNT_FLAGS, MOERT__AWAITED_COUNTS);
-  if (!status) status = launch(context, kernels.send, dim3(gridFor(call.tokens)), kRowThreads, 0, call);
+  if (!status) status = launch(context, kernels.send, dim3(sendingGrid(call)), kRowThreads, 0, call);
   return status ? status : launchComplete(context, call.exchange, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
 }
 

@@ -15,6 +15,7 @@
 
 #include "kernels/common/device.cuh"
 #include "kernels/common/formats.cuh"
+#include "kernels/common/scales.cuh"
 
 static const int kAnyFormat = -1;
 static const int kRowThreads = 512, kAmaxThreads = 1024; // of a block of quantizeRows and of findAmax, at most
@@ -133,22 +134,6 @@ __device__ inline float largestOf(const float *amaxes, int count) {
   return threadsAmax(amax);
 }
 
-__device__ inline void storeScale(const moert__quantized_call &call, int format, int64_t offset, uint32_t code) {
-  if (!moert__has_code_scales(format))
-    static_cast<float *>(const_cast<void *>(call.scales))[offset] = moert__float(code);
-  else
-    static_cast<uint8_t *>(const_cast<void *>(call.scales))[offset] = static_cast<uint8_t>(code);
-}
-
-// Zero to the scales behind the last row and beside the last column: a row at a time, by the thread blocks from `first` on.
-__device__ inline void zeroPadding(const moert__quantized_call &call, int format, unsigned first) {
-  const moert__scale_grid &grid = call.grid;
-  for (int64_t row = blockIdx.x - first; row < grid.padded_rows; row += gridDim.x - first)
-    for (int64_t column = (row < grid.rows ? grid.columns : 0) + threadIdx.y * blockDim.x + threadIdx.x; column < grid.padded_columns;
-         column += blockDim.x * blockDim.y)
-      storeScale(call, format, moert__scale_offset(&grid, row, column), 0);
-}
-
 // What fp8_tensor makes its codes with.
 struct TensorScale {
   bool isGiven;      // G: codes are of x * G, and there is no scale to store
@@ -158,7 +143,7 @@ struct TensorScale {
 __device__ inline TensorScale tensorScaleOf(const QuantizeCall &call, const QuantizeOptions &options) {
   if (!call.amaxes) return {true, options.global, 0.0f};
   const float amax = largestOf(call.amaxes, call.numAmaxes), scale = moert__fp8_scale(amax);
-  if (blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0) storeScale(call.tensors, MOERT__FP8_TENSOR, 0, moert__bits(scale));
+  if (blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0) storeScale(call.tensors, 0, moert__bits(scale));
   return {false, scale, amax};
 }
 
@@ -187,7 +172,7 @@ template <moert__format kType, int kFormat> __global__ void quantizeBlocks(Quant
   const moert__quantized_call &tensors = call.tensors;
   const int format = kVectors ? kFormat : tensors.format, block = moert__block_size(format);
   if (blockIdx.x >= call.dataBlocks) {
-    zeroPadding(tensors, format, call.dataBlocks);
+    zeroPadding(tensors, blockIdx.x - call.dataBlocks, gridDim.x - call.dataBlocks);
     return;
   }
   const Walk walk = walkOf<kType>(call);
@@ -209,7 +194,7 @@ template <moert__format kType, int kFormat> __global__ void quantizeBlocks(Quant
       encodeOfTensor(tensorScale, x, words);
     if (row >= tensors.tokens || walk.column >= tensors.hidden) continue;
     storeCodes<kCount, kVectors>(tensors, format, row, walk.column, words);
-    if (block && walk.column % block == 0) storeScale(tensors, format, moert__scale_offset(&tensors.grid, row, 0) + place, code);
+    if (block && walk.column % block == 0) storeScale(tensors, moert__scale_offset(&tensors.grid, row, 0) + place, code);
   }
 }
 
@@ -235,7 +220,7 @@ template <moert__format kType, int kFormat> __global__ void __launch_bounds__(kR
   }
   amax = threadsAmax(amax);
   const float scale = moert__fp8_scale(amax);
-  if (threadIdx.x == 0 && blockIdx.y == 0) storeScale(tensors, MOERT__FP8_TOKEN, row, moert__bits(scale));
+  if (threadIdx.x == 0 && blockIdx.y == 0) storeScale(tensors, row, moert__bits(scale));
   if (threadIdx.x / 32 % gridDim.y != blockIdx.y) return;
   uint32_t words[kCount / 4];
 #pragma unroll

@@ -16,10 +16,7 @@ template <moert__format kType> static bool areVectors(const moert__quantized_cal
          reinterpret_cast<uintptr_t>(call.codes) % static_cast<uintptr_t>(codeBytes) == 0;
 }
 
-static unsigned paddingBlocks(const moert__scale_grid &grid) {
-  const bool isThere = grid.padded_rows > grid.rows || grid.padded_columns > grid.columns;
-  return isThere ? gridFor(grid.padded_rows, kPaddingBlocks) : 0;
-}
+static unsigned paddingBlocks(const moert__scale_grid &grid) { return hasPadding(grid) ? gridFor(grid.padded_rows, kPaddingBlocks) : 0; }
 
 // Threads of a block, tiles side by side by rows: `threads` of them, or few if there are few numbers. Sets the call's blocks: so many that as many
 // threads are under way as `blocks` of the large ones have.

@@ -47,6 +47,7 @@ def Moe_I32x2      : Moe_Buffer<"2-D tensor or memref of i32", [I32], 2>;
 def Moe_I32x3      : Moe_Buffer<"3-D tensor or memref of i32", [I32], 3>;
 def Moe_Codes2     : Moe_Buffer<"2-D tensor or memref of i8 (signless or ui8) or f8E4M3FN", [I8, UI8, F8E4M3FN], 2>;
 def Moe_Scales2    : Moe_Buffer<"2-D tensor or memref of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32", [F8E4M3FN, F8E8M0FNU, I8, UI8, F32], 2>;
+def Moe_FloatOrCodesN : Moe_Buffer<"tensor or memref of bf16, f16, f32, f8E4M3FN or i8 (signless or ui8)", [BF16, F16, F32, F8E4M3FN, I8, UI8]>;
 def Moe_Payload    : Moe_Buffer<"tensor or memref of a whole-byte element type", [Moe_AnyElement]>;
 
 def Moe_WorkspaceMemory
@@ -81,6 +82,7 @@ def Moe_Float : ConfinedAttr<F64Attr, [AttrConstraint<CPred<"::llvm::cast<::mlir
 // memory, because the op reads each element of the input before it writes that element of the destination. `observed` are states that
 // it only reads. `strided` are matrices whose rows may lie apart: elements of a row lie together, rows at any distance that is no shorter than a row;
 // all other buffers are contiguous. `canonicalizes` says that the op's file defines <id>_canonicalize, which rewrites the op where that is exact.
+// `since` are pairs "operand=version" of optional operands that came with a later version of the dialect: bytecode of an older one has them absent.
 // `onlyFor` are pairs "parameter=destination": no other destination depends on the parameter, which has a default. `scalar` is
 // the result, if any, that stands behind the tensors of the destinations: a number, or a view, that host code has at once.
 class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = []> : Op<dialect, mnemonic, traits # [
@@ -91,6 +93,7 @@ class Moe_Op<Dialect dialect, string mnemonic, string id, list<Trait> traits = [
   list<string> inPlace = [];
   list<string> observed = [];
   list<string> strided = [];
+  list<string> since = [];
   list<string> onlyFor = [];
   string scalar = "";
   bit fabric = 0;          // it talks to other ranks: never removed, merged or reordered

@@ -147,10 +147,29 @@ struct Versioning : BytecodeDialectInterface {
   }
 };
 
+// Of the dialect in the file. A program that does not know the dialect writes none.
+static uint64_t versionOf(DialectBytecodeReader &reader, StringRef dialect) {
+  FailureOr<const DialectVersion *> version = reader.getDialectVersion(dialect);
+  return succeeded(version) ? static_cast<const Version *>(*version)->number : MOE_MLIR_DIALECT_VERSION;
+}
+
+// Operands that came with a later version than the file's are absent: the sizes of the segments, which stand by position, get a 0 for each.
+static DictionaryAttr withSegments(DictionaryAttr parameters, const MoeOp &info, uint64_t version) {
+  auto given = parameters.getAs<DenseI32ArrayAttr>("operandSegmentSizes");
+  if (!given) return parameters;
+  SmallVector<int32_t> sizes(given.asArrayRef());
+  for (int i = 0; i < info.numOperands; ++i)
+    if (uint64_t(info.operands[i].since) > version && size_t(i) <= sizes.size()) sizes.insert(sizes.begin() + i, 0);
+  NamedAttrList all(parameters);
+  all.set("operandSegmentSizes", DenseI32ArrayAttr::get(parameters.getContext(), sizes));
+  return all.getDictionary(parameters.getContext());
+}
+
 // Parameters are written by name. (By default they would be by position, and a new one would make every older file unreadable.)
-template <typename Op> LogicalResult readParameters(DialectBytecodeReader &reader, OperationState &state) {
+template <typename Op> LogicalResult readParameters(DialectBytecodeReader &reader, OperationState &state, const MoeOp &info) {
   DictionaryAttr parameters;
   if (failed(reader.readAttribute(parameters))) return failure();
+  parameters = withSegments(parameters, info, versionOf(reader, Op::getOperationName().split('.').first));
   return Op::setPropertiesFromAttr(state.getOrAddProperties<typename Op::Properties>(), parameters, [&] { return reader.emitError(); });
 }
 
@@ -261,13 +280,13 @@ bool moeOnlyReads(MlirOperation op) {
   LogicalResult OP::verify() { return ::moe::verifyOp(*this, ::ID); }
 
 // Of ops that have parameters or several optional operands.
-#define MOE_DEFINE_BYTECODE(OP)                                                                                                                      \
-  LogicalResult OP::readProperties(DialectBytecodeReader &reader, OperationState &state) { return ::moe::readParameters<OP>(reader, state); }        \
+#define MOE_DEFINE_BYTECODE(OP, ID)                                                                                                                  \
+  LogicalResult OP::readProperties(DialectBytecodeReader &reader, OperationState &state) { return ::moe::readParameters<OP>(reader, state, ::ID); }  \
   void OP::writeProperties(DialectBytecodeWriter &writer) { ::moe::writeParameters(*this, writer); }
 
 #define MOE_DEFINE_OP(OP, ID)                                                                                                                        \
   MOE_DEFINE_VERIFY(OP, ID)                                                                                                                          \
-  MOE_DEFINE_BYTECODE(OP)                                                                                                                            \
+  MOE_DEFINE_BYTECODE(OP, ID)                                                                                                                        \
   void OP::getEffects(::moe::Effects &effects) { ::moe::addEffects(*this, effects); }
 
 #define MOE_DEFINE_DESTINATION_OP(OP, ID)                                                                                                            \

@@ -38,6 +38,7 @@ typedef struct MoeOperand {
   bool observed;       // state that is only read
   const char *inPlace; // of a destination: the input whose memory it may be, or NULL
   const char *memory;  // "device", "host", "symmetric"; "value" and "context" are none
+  int since;           // the version of the dialect that it came with
 } MoeOperand;
 
 typedef enum MoeAttributeKind { MOE_INT, MOE_FLOAT, MOE_BOOL, MOE_ENUM } MoeAttributeKind;

@@ -6,9 +6,18 @@
 //===----------------------------------------------------------------------------------------------===//
 
 #include "lib/reference/moe_combine.h"
-#include <inttypes.h>
+#include "lib/reference/checks.h"
+#include "lib/reference/encode.h"
 
-enum { BLOCK = 256 }; // elements of a row that are added up at a time
+enum { BLOCK = 256 }; // elements of a row that are added up at a time; whole blocks of every format
+
+_Static_assert((int)MOERT_MOE_COMBINE_OUTPUT_FORMAT_NVFP4 - 1 == (int)MOERT__NVFP4 &&
+                   (int)MOERT_MOE_COMBINE_OUTPUT_FORMAT_MXFP4 - 1 == (int)MOERT__MXFP4 &&
+                   (int)MOERT_MOE_COMBINE_OUTPUT_FORMAT_MXFP8 - 1 == (int)MOERT__MXFP8,
+               "the values of output_format");
+_Static_assert((int)MOERT_MOE_COMBINE_SF_LAYOUT_LINEAR == (int)MOERT__LINEAR && (int)MOERT_MOE_COMBINE_SF_LAYOUT_128X4 == (int)MOERT__128X4 &&
+                   (int)MOERT_MOE_COMBINE_SF_LAYOUT_8X4 == (int)MOERT__8X4,
+               "the values of sf_layout");
 
 //===--- checks -----------------------------------------------------------------------------------===//
 
@@ -17,6 +26,31 @@ static moert_status differs(const char *name, int64_t value, int64_t dispatched)
 }
 
 static const char *layout_name(int64_t layout) { return layout == MOERT_MOE_COMBINE_LAYOUT_EXPERT_GROUPED ? "expert_grouped" : "rank_major"; }
+
+static moert_status check_scalar_scale(const moert_moe_combine_params *params) { // C9
+  double scale = params->output_scalar_scale;
+  moert_status status = moert__check_f32("output_scalar_scale", scale);
+  if (status) return status;
+  if (!((float)scale > 0.0f))
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'output_scalar_scale' is %g, must be larger than 0 as an f32", scale);
+  if (scale != 1.0 && params->output_format != MOERT_MOE_COMBINE_OUTPUT_FORMAT_NVFP4)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'output_scalar_scale' is %g, must be 1 unless output_format is nvfp4", scale);
+  return MOERT_OK;
+}
+
+static moert_status check_unquantized(const moert__combine_call *call) {
+  moert_dtype out = call->args->out->dtype;
+  if (call->quantizes) return MOERT_OK;
+  if (call->args->output_scales) // C6
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'output_scales' is set, must be NULL with output_format none");
+  if (call->params->sf_layout != MOERT_MOE_COMBINE_SF_LAYOUT_LINEAR) // C8
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'sf_layout' is %s, must be linear with output_format none",
+                       call->params->sf_layout == MOERT_MOE_COMBINE_SF_LAYOUT_128X4 ? "128x4" : "8x4");
+  if (out.code != MOERT_CODE_FLOAT && out.code != MOERT_CODE_BFLOAT) // C7
+    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'out': element type %s, must be bf16, f16 or f32 with output_format none",
+                       moert__dtype_name(out));
+  return MOERT_OK;
+}
 
 static moert_status check_round(const moert__combine_call *call) {
   const moert__round *round = &call->workspace.note->round;
@@ -56,13 +90,33 @@ static moert_status check_rows(const moert__combine_call *call) {
   if (call->row_bytes != hidden * element)
     return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'payload' has rows of %" PRId64 " elements, must have %" PRId64 " (hidden_size)",
                        call->row_bytes / element, hidden);
-  if (!moert__same_row(call->args->out, 1, payload, leading))
+  if (!call->quantizes && !moert__same_row(call->args->out, 1, payload, leading))
     return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'out' must be [%" PRId64 ", ...] with the trailing dimensions of 'payload'", call->tokens);
-  if (call->row_bytes > most)
+  if (call->wire_bytes > most)
     return moert__fail(MOERT_ERROR_CAPACITY,
-                       "operand 'payload' has rows of %" PRId64 " bytes, must have at most %" PRId64 " (combine_bytes_per_token)", call->row_bytes,
-                       most);
+                       "operand 'payload' has rows of %" PRId64 " bytes%s, must have at most %" PRId64 " (combine_bytes_per_token)", call->wire_bytes,
+                       call->wire_bytes == call->row_bytes ? "" : " as E4M3", most);
   return MOERT_OK;
+}
+
+static moert_status check_quantized(moert__combine_call *call) { // C7
+  static const moert__quantized_names names = {"the tokens of the dispatch", "hidden_size", "parameter 'hidden_size'", "out", "output_scales"};
+  const moert_moe_combine_args *args = call->args;
+  moert__quantized_operands operands = {.names = &names, .type = call->payload_format, .values = args->out, .scales = args->output_scales};
+  if (!call->quantizes) return MOERT_OK;
+  if (args->out->ndim != 2)
+    return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'out' has rank %" PRId32 ", must have 2 with an output_format", args->out->ndim);
+  operands.tokens = call->tokens;
+  operands.hidden = call->params->hidden_size;
+  operands.format = (int)call->params->output_format - 1;
+  operands.layout = call->params->sf_layout;
+  operands.packing = MOERT_MOE_QUANTIZE_PACKING_LOW_FIRST;
+  return moert__quantized_check(&call->quantized, &operands);
+}
+
+static moert_status check_outside(const moert__workspace *workspace, const moert_tensor *output, const char *name) {
+  if (!moert__workspace_overlaps(workspace, output, 0, workspace->layout.bytes)) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_OVERLAP, "operand '%s' lies in the workspace, which other ranks use during this call", name);
 }
 
 // The combine area is written by this rank and read by all others during the call.
@@ -70,8 +124,9 @@ static moert_status check_place(const moert__combine_call *call) {
   const moert__workspace *workspace = &call->workspace;
   const char *data = moert__data(call->args->payload), *area = moert__workspace_region(workspace, workspace->rank, MOERT_METAINFO_COMBINE_DATA);
   int64_t begin = workspace->layout.offsets[MOERT_METAINFO_COMBINE_DATA], end = workspace->layout.bytes;
-  if (moert__workspace_overlaps(workspace, call->args->out, 0, end))
-    return moert__fail(MOERT_ERROR_OVERLAP, "operand 'out' lies in the workspace, which other ranks use during this call");
+  moert_status status = check_outside(workspace, call->args->out, "out");
+  if (!status && call->args->output_scales) status = check_outside(workspace, call->args->output_scales, "output_scales");
+  if (status) return status;
   if (!call->params->payload_in_workspace) {
     if (!moert__workspace_overlaps(workspace, call->args->payload, begin, end)) return MOERT_OK;
     return moert__fail(MOERT_ERROR_OVERLAP,
@@ -93,14 +148,19 @@ moert_status moert__combine_check(const moert_moe_combine_params *params, const 
   call->tokens = args->out->shape[0];
   call->payload_format = moert__format_of(args->payload->dtype.code, args->payload->dtype.bits);
   call->out_format = moert__format_of(args->out->dtype.code, args->out->dtype.bits);
+  call->quantizes = params->output_format != MOERT_MOE_COMBINE_OUTPUT_FORMAT_NONE;
 
-  moert_status status =
-      moert__workspace_open(call->context, "ep_size", call->params->ep_size, call->args->workspace, call->args->metainfo, &call->workspace);
+  moert_status status = check_scalar_scale(params);
+  if (!status) status = check_unquantized(call);
+  if (!status)
+    status = moert__workspace_open(call->context, "ep_size", call->params->ep_size, call->args->workspace, call->args->metainfo, &call->workspace);
   if (!status) status = check_round(call);
   if (!status) status = check_payload_shape(call);
   if (status) return status;
   call->row_bytes = moert__row_size(call->args->payload, call->grouped ? 1 : 2);
+  call->wire_bytes = params->use_low_precision && !params->payload_in_workspace ? params->hidden_size : call->row_bytes;
   status = check_rows(call);
+  if (!status) status = check_quantized(call);
   if (!status) status = check_place(call);
   return status;
 }
@@ -111,6 +171,8 @@ uint32_t moert__combine_hash(const moert__combine_call *call) {
   hash = moert__hash(hash, call->params->top_k);
   hash = moert__hash(hash, call->params->layout);
   hash = moert__hash(hash, call->row_bytes);
+  hash = moert__hash(hash, call->wire_bytes);
+  hash = moert__hash(hash, call->params->use_low_precision);
   return moert__hash(hash, call->payload_format);
 }
 
@@ -120,15 +182,39 @@ void moert__combine_keep(const moert__combine_call *call) { call->workspace.note
 
 static void *local(const moert__combine_call *call, int field) { return moert__workspace_region(&call->workspace, call->workspace.rank, field); }
 
+// Elements into E4M3, to the row at `to` of the wire. That may be their own place: none is written before it was read.
+static void narrow_row(const moert__combine_call *call, const void *from, void *to) {
+  uint8_t *codes = to;
+  for (int64_t column = 0; column < call->params->hidden_size; ++column)
+    codes[column] = (uint8_t)moert__f32_to_e4m3(moert__load(call->payload_format, from, column));
+}
+
+static void stage_rows(const moert__combine_call *call, const char *from, char *to, int64_t rows) {
+  if (!call->params->use_low_precision) {
+    if (rows > 0 && from != to) memcpy(to, from, (size_t)(rows * call->row_bytes));
+    return;
+  }
+  for (int64_t row = 0; row < rows; ++row) narrow_row(call, from + row * call->row_bytes, to + row * call->wire_bytes);
+}
+
 static void stage_rank_major(const moert__combine_call *call) {
-  if (call->params->payload_in_workspace) return;
   const char *payload = moert__data(call->args->payload);
   char *area = local(call, MOERT_METAINFO_COMBINE_DATA);
   for (int32_t source = 0; source < call->workspace.ranks; ++source) {
-    int64_t start = source * call->max_tokens * call->row_bytes;
-    size_t bytes = (size_t)(moert__workspace_received(&call->workspace, source) * call->row_bytes);
-    if (bytes) memcpy(area + start, payload + start, bytes);
+    int64_t first = source * call->max_tokens;
+    stage_rows(call, payload + first * call->row_bytes, area + first * call->wire_bytes, moert__workspace_received(&call->workspace, source));
   }
+}
+
+static void store_on_wire(const moert__combine_call *call, void *row, int64_t column, float value) {
+  if (call->params->use_low_precision)
+    ((uint8_t *)row)[column] = (uint8_t)moert__f32_to_e4m3(value);
+  else
+    moert__store(call->payload_format, row, column, value);
+}
+
+static float load_from_wire(const moert__combine_call *call, const void *row, int64_t column) {
+  return call->params->use_low_precision ? moert__e4m3_to_f32(((const uint8_t *)row)[column]) : moert__load(call->payload_format, row, column);
 }
 
 // One token's rows of this rank's experts into its row of the combine area: weighted, added in slot order, rounded for the wire.
@@ -137,12 +223,12 @@ static void stage_token(const moert__combine_call *call, int64_t received) {
   const int32_t *rows = (const int32_t *)local(call, MOERT_METAINFO_RECV_TOPK_ROWS) + received * top_k;
   const float *weights = (const float *)local(call, MOERT_METAINFO_RECV_TOPK_WEIGHTS) + received * top_k;
   const void *payload = moert__data(call->args->payload);
-  char *staged = (char *)local(call, MOERT_METAINFO_COMBINE_DATA) + received * call->row_bytes;
+  char *staged = (char *)local(call, MOERT_METAINFO_COMBINE_DATA) + received * call->wire_bytes;
   for (int64_t column = 0; column < hidden; ++column) {
     float sum = 0;
     for (int64_t k = 0; k < top_k; ++k)
       if (rows[k] >= 0) sum = fmaf(moert__load(call->payload_format, payload, rows[k] * hidden + column), weights[k], sum);
-    moert__store(call->payload_format, staged, column, sum);
+    store_on_wire(call, staged, column, sum);
   }
 }
 
@@ -188,8 +274,42 @@ static void find_rows(const moert__combine_call *call, int64_t token, const char
     rows[k] = NULL;
     if (targets[k] < 0) continue;
     const char *area = moert__workspace_region(&call->workspace, targets[k], MOERT_METAINFO_COMBINE_DATA);
-    rows[k] = area + (call->workspace.rank * call->max_tokens + indices[k]) * call->row_bytes;
+    rows[k] = area + (call->workspace.rank * call->max_tokens + indices[k]) * call->wire_bytes;
   }
+}
+
+// Elements of a row: as many as are added up at a time, or what is left.
+typedef struct segment {
+  int64_t token, begin, width;
+} segment;
+
+// A segment of the sums, in the type of the payload.
+typedef union rounded_sums {
+  uint16_t halves[BLOCK];
+  float singles[BLOCK];
+} rounded_sums;
+
+static moert__encoder encoder_of(const moert__combine_call *call) {
+  moert__encoder encoder = {.call = &call->quantized, .codes = moert__data(call->args->out), .scales = moert__data(call->args->output_scales)};
+  encoder.global = (float)call->params->output_scalar_scale;
+  return encoder;
+}
+
+static void quantize_segment(const moert__combine_call *call, const segment *part, const float *sums) {
+  moert__encoder encoder = encoder_of(call);
+  rounded_sums rounded;
+  int64_t size = moert__block_size(call->quantized.format);
+  for (int64_t i = 0; i < part->width; ++i) moert__store(call->payload_format, &rounded, i, sums[i]);
+  for (int64_t i = 0; i < part->width; i += size) moert__encode_block(&encoder, part->token, (part->begin + i) / size, &rounded, i);
+}
+
+static void write_segment(const moert__combine_call *call, const segment *part, const float *sums) {
+  if (call->quantizes) {
+    quantize_segment(call, part, sums);
+    return;
+  }
+  int64_t first = part->token * call->params->hidden_size + part->begin;
+  for (int64_t i = 0; i < part->width; ++i) moert__store(call->out_format, moert__data(call->args->out), first + i, sums[i]);
 }
 
 static void add_token(const moert__combine_call *call, int64_t token) {
@@ -198,12 +318,25 @@ static void add_token(const moert__combine_call *call, int64_t token) {
   int64_t top_k = call->params->top_k, hidden = call->params->hidden_size;
   find_rows(call, token, rows);
   for (int64_t begin = 0; begin < hidden; begin += BLOCK) {
-    int64_t width = hidden - begin < BLOCK ? hidden - begin : BLOCK;
+    segment part = {token, begin, hidden - begin < BLOCK ? hidden - begin : BLOCK};
     for (int64_t k = 0; k < top_k; ++k)
-      for (int64_t i = 0; i < BLOCK; ++i) terms[k][i] = rows[k] && i < width ? moert__load(call->payload_format, rows[k], begin + i) : 0.0f;
+      for (int64_t i = 0; i < BLOCK; ++i) terms[k][i] = rows[k] && i < part.width ? load_from_wire(call, rows[k], begin + i) : 0.0f;
     add_terms(terms, top_k);
-    for (int64_t i = 0; i < width; ++i) moert__store(call->out_format, moert__data(call->args->out), token * hidden + begin + i, terms[0][i]);
+    write_segment(call, &part, terms[0]);
   }
+}
+
+static void write_sums(const moert__combine_call *call) {
+  if (call->quantizes) {
+    moert__encoder encoder = encoder_of(call);
+    moert__encoder_clear(&encoder, call->args->output_scales);
+  }
+  for (int64_t token = 0; token < call->tokens; ++token) add_token(call, token);
+}
+
+static void poison(const moert__combine_call *call) {
+  moert__workspace_poison(&call->workspace, call->args->out);
+  if (call->quantizes) moert__workspace_poison(&call->workspace, call->args->output_scales);
 }
 
 moert_status moert__host_moe_combine(const moert_moe_combine_params *params, const moert_moe_combine_args *args, moert_context *context) {
@@ -211,9 +344,9 @@ moert_status moert__host_moe_combine(const moert_moe_combine_params *params, con
   moert_status status = moert__combine_check(params, args, context, &call);
   if (status) return status;
   status = exchange(&call);
-  if (moert__is_peer_error(status)) moert__workspace_poison(&call.workspace, args->out);
+  if (moert__is_peer_error(status)) poison(&call);
   if (status) return status;
-  for (int64_t token = 0; token < call.tokens; ++token) add_token(&call, token);
+  write_sums(&call);
   moert__combine_keep(&call);
   return MOERT_OK;
 }

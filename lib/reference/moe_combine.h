@@ -2,7 +2,7 @@
 #ifndef MOERT_REFERENCE_MOE_COMBINE_H
 #define MOERT_REFERENCE_MOE_COMBINE_H
 
-#include "lib/reference/numerics.h"
+#include "lib/reference/quantized.h"
 #include "lib/reference/workspace.h"
 
 #ifdef __cplusplus
@@ -16,8 +16,11 @@ typedef struct moert__combine_call {
   moert_context *context;
   moert__workspace workspace;
   bool grouped;
-  int64_t max_tokens, tokens, row_bytes;
+  int64_t max_tokens, tokens, row_bytes; // row_bytes: of the payload
+  int64_t wire_bytes;                    // from row to row of the combine area: of E4M3 with use_low_precision, unless the payload lies there
   moert__format payload_format, out_format;
+  bool quantizes;                  // `out` is codes
+  moert__quantized_call quantized; // if it is: as of moe.quantize whose input has the type of the payload; G is (float)output_scalar_scale
 } moert__combine_call;
 
 // All checks, which read neither the slab nor any tensor's elements but metainfo's: that the grouped payload has room for the rows that a device

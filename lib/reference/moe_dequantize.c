@@ -4,8 +4,9 @@
 
 moert_status moert__moe_dequantize_check(const moert_moe_dequantize_params *params, const moert_moe_dequantize_args *args,
                                          moert__quantized_call *call) {
-  return moert__quantized_check(call, "out", args->out, args->values, args->scales, args->global_scale, params->format, params->scale_layout,
-                                params->packing);
+  static const moert__quantized_names names = {"dimension 0 of 'out'", "dimension 1 of 'out'", "operand 'out' dimension 1", "values", "scales"};
+  return moert__quantized_check_matrix(call, &names, args->out, args->values, args->scales, args->global_scale, params->format, params->scale_layout,
+                                       params->packing);
 }
 
 // What the codes of a block are multiplied with.

@@ -1,7 +1,8 @@
 //===- moe_dispatch.c - moe.dispatch on the host --------------------------------------------------===//
 //
 // Push: rank me writes row t of payload i to row (me * R + slot) of the receive area i of each rank that owns one of the token's experts. The
-// layout expert_grouped sends the token's ids and weights along, and every receiver sorts what it got.
+// layout expert_grouped sends the token's ids and weights along, and every receiver sorts what it got. Statistics go to row `me` of
+// EPLB_GATHERED_STATS of every rank, and each rank copies all rows out when all has arrived.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -58,6 +59,25 @@ static moert_status check_routing(const moert__dispatch_call *call) {
   return status;
 }
 
+static moert_status check_stats(moert__dispatch_call *call) {
+  const moert_tensor *stats = call->args->eplb_local_stats, *gathered = call->args->eplb_gathered_stats;
+  int64_t experts = call->params->n_experts;
+  if (!stats && !gathered) return MOERT_OK;
+  if (!gathered) return moert__fail(MOERT_ERROR_NULL_POINTER, "operand 'eplb_gathered_stats' is NULL, must be set with 'eplb_local_stats'");
+  if (!stats) return moert__fail(MOERT_ERROR_NULL_POINTER, "operand 'eplb_local_stats' is NULL, must be set with 'eplb_gathered_stats'");
+  call->num_stats = stats->shape[0];
+  if (call->num_stats < 1 || call->num_stats > experts)
+    return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand 'eplb_local_stats' has %" PRId64 " elements, must have 1 to %" PRId64 " (n_experts)",
+                       call->num_stats, experts);
+  if (call->num_stats > call->stats_stride)
+    return moert__fail(MOERT_ERROR_CAPACITY,
+                       "operand 'eplb_local_stats' has %" PRId64 " elements, must have at most %" PRId64
+                       ", the eplb_stats_num_experts of the workspace",
+                       call->num_stats, call->stats_stride);
+  moert_status status = moert__check_dimension(gathered, "eplb_gathered_stats", 0, call->workspace.ranks, "ep_size");
+  return status ? status : moert__check_dimension(gathered, "eplb_gathered_stats", 1, call->num_stats, "the elements of 'eplb_local_stats'");
+}
+
 static bool recv_has_shape(const moert__dispatch_call *call, const moert_tensor *payload, const moert_tensor *recv) {
   if (call->grouped) return recv->shape[0] == call->args->recv[0].shape[0] && moert__same_row(recv, 1, payload, 1);
   return recv->ndim >= 2 && recv->shape[0] == call->workspace.ranks && recv->shape[1] == call->max_tokens && moert__same_row(recv, 2, payload, 1);
@@ -109,6 +129,8 @@ static moert_status check_places(const moert__dispatch_call *call) {
   if (!status) status = moert__workspace_check_apart(workspace, args->topk_weights, "topk_weights");
   if (!status) status = moert__workspace_check_apart(workspace, args->recv_counts, "recv_counts");
   if (!status) status = moert__workspace_check_apart(workspace, args->offsets, "offsets");
+  if (!status) status = moert__workspace_check_apart(workspace, args->eplb_local_stats, "eplb_local_stats");
+  if (!status) status = moert__workspace_check_apart(workspace, args->eplb_gathered_stats, "eplb_gathered_stats");
   for (int64_t i = 0; i < args->num_payloads && !status; ++i) {
     char name[NAME_BYTES];
     status = moert__workspace_check_apart(workspace, &args->payloads[i], payload_name(name, i));
@@ -162,8 +184,10 @@ moert_status moert__dispatch_check(const moert_moe_dispatch_params *params, cons
   if (status) return status;
   call->local_experts =
       moert__first_expert(experts, workspace->ranks, workspace->rank + 1) - moert__first_expert(experts, workspace->ranks, workspace->rank);
+  call->stats_stride = workspace->note->info.eplb_stats_num_experts;
   status = check_layout(call);
   if (!status) status = check_routing(call);
+  if (!status) status = check_stats(call);
   if (!status) status = check_counts(call);
   if (!status) status = check_payloads(call);
   if (!status) status = check_places(call);
@@ -176,6 +200,7 @@ uint32_t moert__dispatch_hash(const moert__dispatch_call *call) {
   hash = moert__hash(hash, call->params->top_k);
   hash = moert__hash(hash, call->params->n_experts);
   hash = moert__hash(hash, call->params->layout);
+  hash = moert__hash(hash, call->num_stats);
   hash = moert__hash(hash, call->args->num_payloads);
   for (int64_t i = 0; i < call->args->num_payloads; ++i) {
     hash = moert__hash(hash, call->row_bytes[i]);
@@ -258,7 +283,16 @@ static void send_rows(const moert__dispatch_call *call) {
     if (targets[choice] >= 0) send_row(call, choice / call->params->top_k, targets[choice], indices[choice]);
 }
 
-// Every rank knows that all do the same before any sends its rows.
+static void send_stats(const moert__dispatch_call *call) {
+  if (!call->num_stats) return;
+  for (int32_t peer = 0; peer < call->workspace.ranks; ++peer) {
+    if (!moert__workspace_lives(&call->workspace, peer)) continue;
+    int32_t *rows = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_EPLB_GATHERED_STATS);
+    memcpy(rows + call->workspace.rank * call->stats_stride, moert__data(call->args->eplb_local_stats), sizeof *rows * (size_t)call->num_stats);
+  }
+}
+
+// Every rank knows that all do the same before any sends its rows and statistics.
 static moert_status exchange(moert__dispatch_call *call) {
   moert_context *context = call->context;
   moert_status status = moert__workspace_enter(&call->workspace, context, moert__dispatch_hash(call));
@@ -268,6 +302,7 @@ static moert_status exchange(moert__dispatch_call *call) {
   status = moert__workspace_meet(&call->workspace, context, MOERT_METAINFO_COUNT_FLAGS, "its counts");
   if (status) return status;
   send_rows(call);
+  send_stats(call);
   return moert__workspace_complete(&call->workspace, context, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
 }
 
@@ -355,11 +390,27 @@ static moert_status receive_grouped(const moert__dispatch_call *call, int64_t *r
   return MOERT_OK;
 }
 
+// The rows of ranks that do not live are 0.
+static void gather_stats(const moert__dispatch_call *call) {
+  if (!call->num_stats) return;
+  const int32_t *rows = local(call, MOERT_METAINFO_EPLB_GATHERED_STATS);
+  int32_t *gathered = moert__data(call->args->eplb_gathered_stats);
+  size_t bytes = sizeof *gathered * (size_t)call->num_stats;
+  for (int32_t source = 0; source < call->workspace.ranks; ++source) {
+    int32_t *row = gathered + source * call->num_stats;
+    if (moert__workspace_lives(&call->workspace, source))
+      memcpy(row, rows + source * call->stats_stride, bytes);
+    else
+      memset(row, 0, bytes);
+  }
+}
+
 static void poison_outputs(const moert__dispatch_call *call) {
   const moert_moe_dispatch_args *args = call->args;
   for (int64_t i = 0; i < args->num_recv; ++i) moert__workspace_poison(&call->workspace, &args->recv[i]);
   if (args->recv_counts) moert__workspace_poison(&call->workspace, args->recv_counts);
   if (args->offsets) moert__workspace_poison(&call->workspace, args->offsets);
+  if (args->eplb_gathered_stats) moert__workspace_poison(&call->workspace, args->eplb_gathered_stats);
   *args->combine_payload_offset = -1;
 }
 
@@ -375,6 +426,8 @@ moert_status moert__host_moe_dispatch(const moert_moe_dispatch_params *params, c
     status = receive_grouped(&call, &rows);
   else
     receive_rank_major(&call);
-  if (!status) moert__dispatch_keep(&call, rows);
-  return status;
+  if (status) return status;
+  gather_stats(&call);
+  moert__dispatch_keep(&call, rows);
+  return MOERT_OK;
 }

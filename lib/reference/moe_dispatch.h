@@ -16,6 +16,7 @@ typedef struct moert__dispatch_call {
   moert__workspace workspace;
   bool grouped;
   int64_t tokens, max_tokens, local_experts;
+  int64_t num_stats, stats_stride; // of each rank, 0: none; from row to row of EPLB_GATHERED_STATS
   int64_t row_bytes[MOERT_WORKSPACE_MAX_PAYLOADS];
   int64_t areas[MOERT_WORKSPACE_MAX_PAYLOADS + 1]; // of the payloads, from the start of the slab; the last is where they end
 } moert__dispatch_call;

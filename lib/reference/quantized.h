@@ -1,4 +1,4 @@
-//===- quantized.h - what moe.quantize and moe.dequantize share -----------------------------------------===//
+//===- quantized.h - what ops with quantised operands share --------------------------------------------===//
 #ifndef MOERT_REFERENCE_QUANTIZED_H
 #define MOERT_REFERENCE_QUANTIZED_H
 
@@ -20,9 +20,29 @@ static inline moert__block_columns moert__columns_of(const moert__quantized_call
   return columns;
 }
 
-// Checks C1 to C10 of both ops and fills `call`; reads no elements. `numbers` is called `numbers_name` in error texts.
-moert_status moert__quantized_check(moert__quantized_call *call, const char *numbers_name, const moert_tensor *numbers, const moert_tensor *values,
-                                    const moert_tensor *scales, const moert_tensor *global_scale, int64_t format, int64_t layout, int64_t packing);
+// How error texts speak of a call.
+typedef struct moert__quantized_names {
+  const char *tokens, *hidden; // where their numbers come from
+  const char *hidden_value;    // what has the second
+  const char *values, *scales;
+} moert__quantized_names;
+
+// The operands and parameters that numbers of `type` are quantised by, or made from.
+typedef struct moert__quantized_operands {
+  const moert__quantized_names *names;
+  moert__format type;
+  int64_t tokens, hidden;
+  const moert_tensor *values, *scales, *global_scale;
+  int format;
+  int64_t layout, packing;
+} moert__quantized_operands;
+
+// Checks C1 to C10 of moe.quantize and moe.dequantize, and fills `call` but for its numbers; reads no elements.
+moert_status moert__quantized_check(moert__quantized_call *call, const moert__quantized_operands *operands);
+// The same for a matrix of numbers.
+moert_status moert__quantized_check_matrix(moert__quantized_call *call, const moert__quantized_names *names, const moert_tensor *numbers,
+                                           const moert_tensor *values, const moert_tensor *scales, const moert_tensor *global_scale, int64_t format,
+                                           int64_t layout, int64_t packing);
 
 #ifdef __cplusplus
 }

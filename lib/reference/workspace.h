@@ -6,8 +6,10 @@
 //
 // Why no word is overwritten before all have read it: a rank ends an epoch only when every peer's flag of that epoch has arrived, so that no
 // rank is more than one epoch ahead. Rows that a dispatch sends are read until the receiver's combine flag, and rows that a combine offers until
-// the reader announces its next dispatch. Rows of an all-reduce are read in its epoch, and every rank waits until all have begun an epoch before it
-// sends rows. Areas are laid out for the largest token count, so none moves when a call uses less of it.
+// the reader announces its next dispatch. Statistics go out with the rows of a dispatch, when the count flags of all ranks have arrived, and are read
+// before it ends: a peer sends others only when this rank has begun its next dispatch, behind its combine flag. Rows of an all-reduce are read in its
+// epoch, and every rank waits until all have begun an epoch before it sends rows. Areas are laid out for the largest token count, and rows of
+// statistics for the largest number of them, so none moves when a call uses less of it.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_REFERENCE_WORKSPACE_H

@@ -81,6 +81,27 @@ static MlirLogicalResult checkLayout(MlirOperation op) {
   return MOE_OK;
 }
 
+static MlirLogicalResult checkStatisticsSize(MlirOperation op, int index, intptr_t dim, int64_t experts) {
+  int64_t size = moeDim(moeOperand(op, index), dim);
+  if (size == MOE_DYNAMIC || (size >= 1 && size <= experts)) return MOE_OK;
+  return moeError(op, "operand '%s' has size %lld in dimension %ld, must be from 1 to n_experts = %lld", moeOpOf(op)->operands[index].name,
+                  (long long)size, (long)dim, (long long)experts);
+}
+
+// C10: numbers for load balancing of each rank, and a destination for those of all.
+static MlirLogicalResult checkStatistics(MlirOperation op) {
+  bool local = isPresent(op, MOE_DISPATCH_EPLB_LOCAL_STATS), gathered = isPresent(op, MOE_DISPATCH_EPLB_GATHERED_STATS);
+  int64_t ranks = moeInt(op, "ep_size"), experts = moeInt(op, "n_experts");
+  if (local != gathered)
+    return moeError(op, "operand '%s' is there, but '%s' is not: add it, or leave out both", local ? "eplb_local_stats" : "eplb_gathered_stats",
+                    local ? "eplb_gathered_stats" : "eplb_local_stats");
+  if (!local) return MOE_OK;
+  MOE_TRY(moeCheckSameDim(op, MOE_DISPATCH_EPLB_GATHERED_STATS, 1, MOE_DISPATCH_EPLB_LOCAL_STATS, 0));
+  MOE_TRY(checkStatisticsSize(op, MOE_DISPATCH_EPLB_LOCAL_STATS, 0, experts));
+  MOE_TRY(checkStatisticsSize(op, MOE_DISPATCH_EPLB_GATHERED_STATS, 1, experts));
+  return ranks > 0 ? moeCheckDim(op, MOE_DISPATCH_EPLB_GATHERED_STATS, 0, ranks, "ep_size") : MOE_OK;
+}
+
 MlirLogicalResult moe_dispatch_verify(MlirOperation op) {
   long long topK = moeInt(op, "top_k"), experts = moeInt(op, "n_experts"), ranks = moeInt(op, "ep_size");
   if (topK > experts) return moeError(op, "top_k = %lld exceeds n_experts = %lld", topK, experts); // C7
@@ -92,6 +113,7 @@ MlirLogicalResult moe_dispatch_verify(MlirOperation op) {
   MOE_TRY(checkReceived(op));
   MOE_TRY(checkRows(op));
   MOE_TRY(checkLayout(op));
+  MOE_TRY(checkStatistics(op));                       // C10
   return moeCheckMetainfo(op, MOE_DISPATCH_METAINFO); // C8
 }
 

@@ -1,7 +1,7 @@
-//===- formats.c - what moe.quantize and moe.dequantize share -------------------------------------===//
+//===- formats.c - what ops with codes and scales share -------------------------------------------===//
 
 #include "ops/moe/formats.h"
-#include "lib/reference/formats.h" // both ops have its lists of formats and layouts
+#include "lib/reference/formats.h" // the ops have its lists of formats and layouts
 #include <stdio.h>
 
 enum {
@@ -62,24 +62,29 @@ static MlirLogicalResult checkGlobalScale(MlirOperation op, const MoeQuantizedOp
 // Of the types that the operands' constraints let through.
 static bool isByte(MlirType type) { return mlirTypeIsAInteger(type); }
 
-static MlirLogicalResult checkElementType(MlirOperation op, int index, bool right, const char *names) {
+static MlirLogicalResult checkElementType(MlirOperation op, int index, bool right, const char *formatName, const char *names) {
   if (right) return MOE_OK;
-  return moeError(op, "operand '%s' has an element type that is none of %s: must be %s", operandName(op, index), moeCase(op, "format"), names);
+  return moeError(op, "operand '%s' has an element type that is none of %s: must be %s", operandName(op, index), formatName, names);
 }
 
-// C3
-static MlirLogicalResult checkElementTypes(MlirOperation op, const MoeQuantizedOperands *at) {
-  int format = formatOf(op);
-  MlirType values = moeElementType(moeOperand(op, at->values));
-  if (moert__is_packed(format))
-    MOE_TRY(checkElementType(op, at->values, isByte(values), "i8 or ui8"));
-  else
-    MOE_TRY(checkElementType(op, at->values, isByte(values) || mlirTypeIsAFloat8E4M3FN(values), "f8E4M3FN, i8 or ui8"));
-  if (!isThere(op, at->scales)) return MOE_OK;
-  MlirType scales = moeElementType(moeOperand(op, at->scales));
-  if (isOneOf(format, NVFP4)) return checkElementType(op, at->scales, isByte(scales) || mlirTypeIsAFloat8E4M3FN(scales), "f8E4M3FN, i8 or ui8");
-  if (isOneOf(format, MX)) return checkElementType(op, at->scales, isByte(scales) || mlirTypeIsAFloat8E8M0FNU(scales), "f8E8M0FNU, i8 or ui8");
-  return checkElementType(op, at->scales, mlirTypeIsAF32(scales), "f32");
+static MlirLogicalResult checkCodes(MlirOperation op, const MoeQuantized *q) {
+  MlirType type = moeElementType(moeOperand(op, q->values));
+  if (moert__is_packed(q->format)) return checkElementType(op, q->values, isByte(type), q->formatName, "i8 or ui8");
+  return checkElementType(op, q->values, isByte(type) || mlirTypeIsAFloat8E4M3FN(type), q->formatName, "f8E4M3FN, i8 or ui8");
+}
+
+static MlirLogicalResult checkScaleType(MlirOperation op, const MoeQuantized *q) {
+  MlirType type = moeElementType(moeOperand(op, q->scales));
+  if (isOneOf(q->format, NVFP4))
+    return checkElementType(op, q->scales, isByte(type) || mlirTypeIsAFloat8E4M3FN(type), q->formatName, "f8E4M3FN, i8 or ui8");
+  if (isOneOf(q->format, MX))
+    return checkElementType(op, q->scales, isByte(type) || mlirTypeIsAFloat8E8M0FNU(type), q->formatName, "f8E8M0FNU, i8 or ui8");
+  return checkElementType(op, q->scales, mlirTypeIsAF32(type), q->formatName, "f32");
+}
+
+MlirLogicalResult moeCheckElementTypes(MlirOperation op, const MoeQuantized *quantized) {
+  MOE_TRY(checkCodes(op, quantized));
+  return isThere(op, quantized->scales) ? checkScaleType(op, quantized) : MOE_OK;
 }
 
 //===--- sizes ------------------------------------------------------------------------------------===//
@@ -126,49 +131,61 @@ static MlirLogicalResult checkPadded(MlirOperation op, int scales, intptr_t dim,
   snprintf(padded, sizeof padded, "%s, up to a multiple of %lld,", symbol, (long long)multiple);
   if (size != MOE_DYNAMIC && size <= INT64_MAX - multiple) return moeCheckDim(op, scales, dim, (size + multiple - 1) / multiple * multiple, padded);
   if (actual == MOE_DYNAMIC || actual % multiple == 0) return MOE_OK;
-  return moeError(op, "operand 'scales' has size %lld in dimension %ld, must be a multiple of %lld", (long long)actual, (long)dim,
-                  (long long)multiple);
+  return moeError(op, "operand '%s' has size %lld in dimension %ld, must be a multiple of %lld", operandName(op, scales), (long long)actual,
+                  (long)dim, (long long)multiple);
 }
 
 static MlirLogicalResult checkTransposed(MlirOperation op, int scales, int64_t tokens, int64_t columns, const char *symbol) {
   int64_t actual = moeDim(moeOperand(op, scales), 1);
   MOE_TRY(moeCheckDim(op, scales, 0, columns, symbol));
   if (tokens == MOE_DYNAMIC || actual == MOE_DYNAMIC || actual >= tokens) return MOE_OK;
-  return moeError(op, "operand 'scales' has size %lld in dimension 1, must be at least %lld, the number of tokens", (long long)actual,
-                  (long long)tokens);
+  return moeError(op, "operand '%s' has size %lld in dimension 1, must be at least %lld, the number of tokens", operandName(op, scales),
+                  (long long)actual, (long long)tokens);
 }
 
 // Scales of a row, MOE_DYNAMIC if not known.
-static int64_t columnsOf(MlirOperation op, const MoeQuantizedOperands *at) {
-  int block = moert__block_size(formatOf(op));
-  int64_t hidden = hiddenOf(op, at);
+static int64_t columnsOf(const MoeQuantized *q) {
+  int block = moert__block_size(q->format);
   if (block == 0) return 1;
-  return hidden == MOE_DYNAMIC ? MOE_DYNAMIC : hidden / block + (hidden % block != 0);
+  return q->hidden == MOE_DYNAMIC ? MOE_DYNAMIC : q->hidden / block + (q->hidden % block != 0);
 }
 
-// C4
-static MlirLogicalResult checkScales(MlirOperation op, const MoeQuantizedOperands *at) {
+MlirLogicalResult moeCheckScales(MlirOperation op, const MoeQuantized *quantized) {
   static const char tokensText[] = "the number of tokens", columnsText[] = "the number of scales of a row";
-  int64_t layout = moeInt(op, "scale_layout"), tokens = tokensOf(op, at), columns = columnsOf(op, at);
-  if (!isThere(op, at->scales)) return MOE_OK;
-  if (isOneOf(formatOf(op), TENSOR)) {
-    MOE_TRY(moeCheckDim(op, at->scales, 0, 1, "the number of its rows"));
-    return moeCheckDim(op, at->scales, 1, 1, columnsText);
+  int scales = quantized->scales;
+  int64_t layout = quantized->layout, columns = columnsOf(quantized);
+  if (!isThere(op, scales)) return MOE_OK;
+  if (isOneOf(quantized->format, TENSOR)) {
+    MOE_TRY(moeCheckDim(op, scales, 0, 1, "the number of its rows"));
+    return moeCheckDim(op, scales, 1, 1, columnsText);
   }
-  if (layout == MOE_QUANTIZE_SCALE_LAYOUT_TRANSPOSED) return checkTransposed(op, at->scales, tokens, columns, columnsText);
+  if (layout == MOE_QUANTIZE_SCALE_LAYOUT_TRANSPOSED) return checkTransposed(op, scales, quantized->tokens, columns, columnsText);
   bool linear = layout == MOE_QUANTIZE_SCALE_LAYOUT_LINEAR;
   int64_t rows = linear ? 1 : layout == MOE_QUANTIZE_SCALE_LAYOUT_128X4 ? 128 : 8;
-  MOE_TRY(checkPadded(op, at->scales, 0, tokens, rows, tokensText));
-  return checkPadded(op, at->scales, 1, columns, linear ? 1 : 4, columnsText);
+  MOE_TRY(checkPadded(op, scales, 0, quantized->tokens, rows, tokensText));
+  return checkPadded(op, scales, 1, columns, linear ? 1 : 4, columnsText);
+}
+
+//===----------------------------------------------------------------------------------------------===//
+
+static MoeQuantized quantizedOf(MlirOperation op, const MoeQuantizedOperands *at) {
+  return (MoeQuantized){.format = formatOf(op),
+                        .formatName = moeCase(op, "format"),
+                        .layout = moeInt(op, "scale_layout"),
+                        .values = at->values,
+                        .scales = at->scales,
+                        .tokens = tokensOf(op, at),
+                        .hidden = hiddenOf(op, at)};
 }
 
 MlirLogicalResult moeVerifyQuantized(MlirOperation op, const MoeQuantizedOperands *operands) {
-  MOE_TRY(checkLayout(op));                 // C6
-  MOE_TRY(checkPacking(op));                // C7
-  MOE_TRY(checkGlobalScale(op, operands));  // C10 of moe.quantize
-  MOE_TRY(checkPresence(op, operands));     // C5
-  MOE_TRY(checkElementTypes(op, operands)); // C3
-  MOE_TRY(checkHidden(op, operands));       // C2
-  MOE_TRY(checkValues(op, operands));       // C1
-  return checkScales(op, operands);         // C4
+  MoeQuantized quantized = quantizedOf(op, operands);
+  MOE_TRY(checkLayout(op));                      // C6
+  MOE_TRY(checkPacking(op));                     // C7
+  MOE_TRY(checkGlobalScale(op, operands));       // C10 of moe.quantize
+  MOE_TRY(checkPresence(op, operands));          // C5
+  MOE_TRY(moeCheckElementTypes(op, &quantized)); // C3
+  MOE_TRY(checkHidden(op, operands));            // C2
+  MOE_TRY(checkValues(op, operands));            // C1
+  return moeCheckScales(op, &quantized);         // C4
 }

@@ -1,4 +1,4 @@
-//===- formats.h - what moe.quantize and moe.dequantize share -------------------------------------===//
+//===- formats.h - what ops with codes and scales share -------------------------------------------===//
 #ifndef MOE_OPS_FORMATS_H
 #define MOE_OPS_FORMATS_H
 
@@ -14,5 +14,18 @@ MlirLogicalResult moeVerifyQuantized(MlirOperation op, const MoeQuantizedOperand
 
 // The parameter goes with the formats of the set (1 << MOE_QUANTIZE_FORMAT_...), which the text calls `names`.
 MlirLogicalResult moeCheckGoesWith(MlirOperation op, const char *what, unsigned formats, const char *names, const char *remedy);
+
+// Codes and scales of any op, and what they stand for.
+typedef struct MoeQuantized {
+  int format;             // MOE_QUANTIZE_FORMAT_...
+  const char *formatName; // in texts
+  int64_t layout;         // MOE_QUANTIZE_SCALE_LAYOUT_...
+  int values, scales;     // operands; the scales may be absent
+  int64_t tokens, hidden; // of the numbers: MOE_DYNAMIC if not known
+} MoeQuantized;
+
+// C3 and C4 of moe.quantize.
+MlirLogicalResult moeCheckElementTypes(MlirOperation op, const MoeQuantized *quantized);
+MlirLogicalResult moeCheckScales(MlirOperation op, const MoeQuantized *quantized);
 
 #endif

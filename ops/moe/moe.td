@@ -316,6 +316,9 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
     the combine of layout `expert_grouped`, which applies it (absent: 1). A destination may be the view of the receive area of its payload
     (rank_major): then nothing is copied.
 
+    `eplb_local_stats` are numbers for load balancing, such as how often each expert was chosen: `eplb_gathered_stats`[s, :] become those of rank s, on all
+    ranks. Whether they are there, and how many, must be the same on all ranks.
+
     Collective: every rank must call it, also with T = 0. Dispatch and combine alternate. The workspace must have been initialised.
 
     Constraints:
@@ -328,25 +331,30 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
     - C7: `n_experts` >= `ep_size`, and `top_k` <= `n_experts`.
     - C8: `metainfo` has 16 elements.
     - C9: `runtime_max_tokens_per_rank`, if it is a constant, is at least 1 and T; all `recv` have one R, or one C.
+    - C10: `eplb_local_stats` and `eplb_gathered_stats` go together, [S] and [ep_size, S], with S from 1 to `n_experts`. That S is at most the
+      `eplb_stats_num_experts` of the workspace is checked at run time.
   }];
   let arguments = (ins
-      Moe_I32x2:$topk_ids, Optional<Moe_F32x2>:$topk_weights, Variadic<Moe_Payload>:$payloads,
+      Moe_I32x2:$topk_ids, Optional<Moe_F32x2>:$topk_weights, Variadic<Moe_Payload>:$payloads, Optional<Moe_I32x1>:$eplb_local_stats,
       Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
-      Variadic<Moe_Payload>:$recv, Optional<Moe_I32x1>:$recv_counts, Optional<Moe_I32x1>:$offsets, Moe_Context:$device_context,
+      Variadic<Moe_Payload>:$recv, Optional<Moe_I32x1>:$recv_counts, Optional<Moe_I32x1>:$offsets, Optional<Moe_I32x2>:$eplb_gathered_stats,
+      Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 65536>:$n_experts,
       DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors, I64:$combine_payload_offset);
-  let destinations = ["recv", "recv_counts", "offsets"];
+  let destinations = ["recv", "recv_counts", "offsets", "eplb_gathered_stats"];
+  let since = ["eplb_local_stats=2", "eplb_gathered_stats=2"];
   let kept = ["recv"];
   let scalar = "combine_payload_offset";
   let fabric = 1;
   let assemblyFormat = [{
     `topk_ids` `(` $topk_ids `:` type($topk_ids) `)` (`topk_weights` `(` $topk_weights^ `:` type($topk_weights) `)`)?
-    `payloads` `(` $payloads `:` type($payloads) `)` `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
+    `payloads` `(` $payloads `:` type($payloads) `)` (`eplb_stats` `(` $eplb_local_stats^ `:` type($eplb_local_stats) `)`)? `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
     `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)`
     `outs` `(` $recv `:` type($recv) `)` (`recv_counts` `(` $recv_counts^ `:` type($recv_counts) `)`)?
-    (`offsets` `(` $offsets^ `:` type($offsets) `)`)? `context` `(` $device_context `)` attr-dict `->` `(` type(results) `)`
+    (`offsets` `(` $offsets^ `:` type($offsets) `)`)?
+    (`eplb_gathered` `(` $eplb_gathered_stats^ `:` type($eplb_gathered_stats) `)`)? `context` `(` $device_context `)` attr-dict `->` `(` type(results) `)`
   }];
 }
 
@@ -363,6 +371,11 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
     the tree of `top_k`: for 1, 2, 4, 6, 8, 10, 16 and 22 pairwise as docs/abi.md lists, for all others a left fold; then one rounding to the element type
     of `out`. So a lone -0.0 leaves as +0.0 unless `top_k` is 1. A token without a valid id gets 0.
 
+    - `use_low_precision`: rows travel as E4M3, each element rounded to nearest even and saturated at 448, without a scale, instead of in the payload's
+      type; the rest is as above. With `payload_in_workspace` the payload is overwritten by that: nothing may read it behind the op.
+    - `output_format`: the sum is rounded to the payload's type, and then quantised as `moe.quantize` does it: `out` gets the codes, `output_scales` the
+      scales in `sf_layout`, whose padding becomes zero. `output_scalar_scale` is G of `nvfp4`. docs/formats.md says what the codes are.
+
     R, `top_k` and `layout` must be those of the dispatch. `combine_payload_offset` is the result of the dispatch. With `payload_in_workspace` (rank_major) the payload is the
     view of the workspace at that offset, and is not copied.
 
@@ -370,25 +383,36 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
 
     Constraints:
     - C1: `payload` is [ep_size, R, ...] or [C, ...], with trailing dimensions whose product is `hidden_size`.
-    - C2: `out` is [T, ...] with the trailing dimensions of `payload`.
+    - C2: `out` is [T, ...], without a format with the trailing dimensions of `payload`.
     - C3: `payload_in_workspace` goes with `rank_major`.
     - C4: `metainfo` has 16 elements.
     - C5: `runtime_max_tokens_per_rank`, if it is a constant, is at least 1, and the R of `payload`.
+    - C6: `output_scales` is there if, and only if, `output_format` is not `none`.
+    - C7: without a format `out` is bf16, f16 or f32. With one it is [T, hidden_size] of f8E4M3FN or i8 (`mxfp8`), or [T, hidden_size / 2] of i8 (`nvfp4`,
+      `mxfp4`), and `hidden_size` is a multiple of 16 (`nvfp4`) or 32; element type and shape of `output_scales` are those of `moe.quantize` (C3 and C4).
+      i8 is signless or ui8.
+    - C8: `sf_layout` other than `linear` goes with an `output_format`.
+    - C9: `output_scalar_scale` > 0, and other than 1 goes with `nvfp4`.
   }];
   let arguments = (ins
       Moe_FloatN:$payload, Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
-      I64:$combine_payload_offset, Moe_FloatN:$out, Moe_Context:$device_context,
+      I64:$combine_payload_offset, Moe_FloatOrCodesN:$out, Optional<Moe_Scales2>:$output_scales, Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 1073741824>:$hidden_size,
       DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
       DefaultValuedAttr<BoolAttr, "false">:$payload_in_workspace,
+      DefaultValuedAttr<BoolAttr, "false">:$use_low_precision,
+      DefaultValuedAttr<Moe_OneOf<["none", "nvfp4", "mxfp4", "mxfp8"]>, "\"none\"">:$output_format,
+      DefaultValuedAttr<Moe_OneOf<["linear", "128x4", "8x4"]>, "\"linear\"">:$sf_layout,
+      DefaultValuedAttr<Moe_Float, "1.0">:$output_scalar_scale,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
-  let destinations = ["out"];
+  let destinations = ["out", "output_scales"];
+  let since = ["output_scales=2"];
   let fabric = 1;
   let assemblyFormat = [{
     `payload` `(` $payload `:` type($payload) `)` `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
     `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)` `offset` `(` $combine_payload_offset `)`
-    `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+    `outs` `(` $out `:` type($out) `)` (`output_scales` `(` $output_scales^ `:` type($output_scales) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
   }];
 }
 

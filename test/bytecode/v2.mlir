@@ -1,4 +1,4 @@
-// The ops that version 2 of the dialects has besides those of version 1; what is said in v1.mlir holds here.
+// The ops, operands and parameters that version 2 of the dialects has besides those of version 1; what is said in v1.mlir holds here.
 //
 // RUN: moe-opt %s > %t.text
 // RUN: moe-opt %S/v2.mlirbc | diff %t.text -
@@ -41,4 +41,20 @@ func.func @fp8(%x: memref<?x200xf32>, %g: memref<1xf32>, %v: memref<?x200xf8E4M3
   moe.quantize input(%x : memref<?x200xf32>) global_scale(%g : memref<1xf32>) outs(%v : memref<?x200xf8E4M3FN>) context(%ctx) {format = "fp8_tensor"}
   moe.dequantize values(%v : memref<?x200xf8E4M3FN>) global_scale(%g : memref<1xf32>) outs(%y : memref<?x200xf16>) context(%ctx) {format = "fp8_tensor"}
   return
+}
+
+// CHECK-LABEL: func.func @dispatch_and_combine
+// CHECK: moe.dispatch {{.*}} eplb_stats({{.*}} eplb_gathered({{.*}} {n_experts = 8 : i64, top_k = 2 : i64}
+// CHECK: moe.combine {{.*}} output_scales({{.*}} {hidden_size = 16 : i64, output_format = "nvfp4", output_scalar_scale = 2.500000e+00 : f64, sf_layout = "8x4", top_k = 2 : i64, use_low_precision = true}
+func.func @dispatch_and_combine(%ids: tensor<?x2xi32>, %tokens: tensor<?x16xbf16>, %stats: tensor<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+                                %rows: tensor<4x?x16xbf16>, %all: tensor<4x8xi32>, %out: tensor<?x8xi8>, %scales: tensor<?x4xf8E4M3FN>, %ctx: !moe.context)
+    -> (tensor<4x8xi32>, tensor<?x8xi8>, tensor<?x4xf8E4M3FN>) {
+  %0:3 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%tokens : tensor<?x16xbf16>) eplb_stats(%stats : tensor<8xi32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%rows : tensor<4x?x16xbf16>) eplb_gathered(%all : tensor<4x8xi32>)
+    context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x?x16xbf16>, tensor<4x8xi32>, i64)
+  %1:2 = moe.combine payload(%0#0 : tensor<4x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#2)
+    outs(%out : tensor<?x8xi8>) output_scales(%scales : tensor<?x4xf8E4M3FN>) context(%ctx)
+    {top_k = 2 : i64, hidden_size = 16 : i64, use_low_precision = true, output_format = "nvfp4", sf_layout = "8x4", output_scalar_scale = 2.5 : f64}
+    -> tensor<?x8xi8>, tensor<?x4xf8E4M3FN>
+  return %0#1, %1#0, %1#1 : tensor<4x8xi32>, tensor<?x8xi8>, tensor<?x4xf8E4M3FN>
 }

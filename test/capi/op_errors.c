@@ -352,7 +352,7 @@ static void describesOp(void **state) {
   assert_null(info->region);
   assert_int_equal(info->operands_size, sizeof(MoeMlirDispatchOperands));
   assert_int_equal(info->attributes_size, sizeof(MoeMlirDispatchAttributes));
-  const MoeMlirOperandInfo *weights = info->operands[1], *payloads = info->operands[2], *workspace = info->operands[3], *metainfo = info->operands[4];
+  const MoeMlirOperandInfo *weights = info->operands[1], *payloads = info->operands[2], *workspace = info->operands[4], *metainfo = info->operands[5];
   assert_string_equal(weights->name, "topk_weights");
   assert_string_equal(weights->types, "2-D tensor or memref of f32");
   assert_true(weights->optional && !weights->list && weights->kind == MOE_MLIR_INPUT);
@@ -360,10 +360,11 @@ static void describesOp(void **state) {
   assert_int_equal(payloads->count_offset, offsetof(MoeMlirDispatchOperands, num_payloads));
   assert_true(workspace->kind == MOE_MLIR_STATE && strcmp(workspace->memory, "symmetric") == 0);
   assert_true(metainfo->kind == MOE_MLIR_STATE && strcmp(metainfo->memory, "host") == 0);
-  assert_true(info->operands[5]->kind == MOE_MLIR_NUMBER && strcmp(info->operands[5]->memory, "") == 0);
-  assert_true(info->operands[6]->kind == MOE_MLIR_DESTINATION && info->operands[6]->kept);
-  assert_true(info->operands[9]->kind == MOE_MLIR_CONTEXT);
-  assert_null(info->operands[10]);
+  assert_true(info->operands[6]->kind == MOE_MLIR_NUMBER && strcmp(info->operands[6]->memory, "") == 0);
+  assert_true(info->operands[7]->kind == MOE_MLIR_DESTINATION && info->operands[7]->kept);
+  assert_true(info->operands[10]->kind == MOE_MLIR_DESTINATION && info->operands[10]->optional && !info->operands[10]->kept);
+  assert_true(info->operands[11]->kind == MOE_MLIR_CONTEXT);
+  assert_null(info->operands[12]);
   assert_string_equal(info->attributes[0]->name, "top_k");
   assert_null(info->attributes[4]);
 }

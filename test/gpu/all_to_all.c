@@ -125,24 +125,30 @@ static void leave_out_a_row(gpu_rank *rank) {
 
 //===--- replays ----------------------------------------------------------------------------------===//
 
-// One capture, whose inputs are rewritten between its replays.
+// One capture, whose inputs are rewritten between its replays. `scales`: NULL without a format. The graph lives until no rank waits for another.
+static cudaGraphExec_t replay_layer(exchange_layer *l, gpu_buffer *out, gpu_buffer *scales) {
+  cudaGraphExec_t executable = NULL;
+  exchange_fill(l);
+  CHECK_OK(exchange_wait(l, exchange_enqueue(l)));
+  if (l->rank->cuda) executable = exchange_capture(l);
+  for (int64_t i = 0; i < l->what.rounds; ++i) {
+    exchange_fill(l);
+    if (!l->rank->cuda) CHECK_OK(exchange_enqueue(l));
+    if (executable) CHECK_CUDA(cudaGraphLaunch(executable, moert_context_stream(l->context)));
+    CHECK_OK(moert_context_synchronize(l->context));
+    gpu_result("out", out);
+    if (scales) gpu_result("scales", scales);
+    gpu_result("recv", l->recv[0].memory);
+  }
+  return executable;
+}
+
 static void replay(gpu_rank *rank) {
   const exchange_case *what = rank->user;
   exchange_layer l;
-  cudaGraphExec_t executable = NULL;
   exchange_open(&l, rank, what, 0);
   exchange_shape(&l, what->max_tokens - rank->rank % 2, what->max_tokens);
-  exchange_fill(&l);
-  CHECK_OK(exchange_wait(&l, exchange_enqueue(&l)));
-  if (rank->cuda) executable = exchange_capture(&l);
-  for (int64_t i = 0; i < what->rounds; ++i) {
-    exchange_fill(&l);
-    if (!rank->cuda) CHECK_OK(exchange_enqueue(&l));
-    if (executable) CHECK_CUDA(cudaGraphLaunch(executable, moert_context_stream(l.context)));
-    CHECK_OK(moert_context_synchronize(l.context));
-    gpu_result("out", l.out.memory);
-    gpu_result("recv", l.recv[0].memory);
-  }
+  cudaGraphExec_t executable = replay_layer(&l, l.out.memory, NULL);
   exchange_check_round(&l, what->max_tokens, what->max_tokens); // calls and replays may alternate
   if (executable) cudaGraphExecDestroy(executable);
 }
@@ -185,6 +191,117 @@ static void play_two(gpu_rank *rank) {
     for (int i = 0; i < 2; ++i) gpu_result("recv", l[i].recv[0].memory);
   }
   moert_context_destroy(l[1].context);
+}
+
+//===--- E4M3 on the wire, quantised sums ------------------------------------------------------------===//
+
+enum {
+  NONE = MOERT_MOE_COMBINE_OUTPUT_FORMAT_NONE,
+  NVFP4 = MOERT_MOE_COMBINE_OUTPUT_FORMAT_NVFP4,
+  MXFP4 = MOERT_MOE_COMBINE_OUTPUT_FORMAT_MXFP4,
+  MXFP8 = MOERT_MOE_COMBINE_OUTPUT_FORMAT_MXFP8,
+  LINEAR = MOERT_MOE_COMBINE_SF_LAYOUT_LINEAR,
+  TILES_128X4 = MOERT_MOE_COMBINE_SF_LAYOUT_128X4,
+  TILES_8X4 = MOERT_MOE_COMBINE_SF_LAYOUT_8X4
+};
+
+typedef struct output_case {
+  exchange_case what; // without a format, `out` is its own
+  bool low;
+  int64_t format, layout;
+} output_case;
+
+typedef struct quantized_output {
+  exchange_operand codes, scales;
+  int64_t columns, scale_columns, scale_rows; // scale_rows: those of the padded layout come in so many
+} quantized_output;
+
+static int64_t round_up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+
+static void open_quantized(quantized_output *output, gpu_rank *rank, const output_case *what) {
+  const int64_t rows_of[] = {[LINEAR] = 1, [TILES_128X4] = 128, [TILES_8X4] = 8};
+  int64_t blocks = what->what.hidden / (what->format == NVFP4 ? 16 : 32);
+  output->columns = what->format == MXFP8 ? what->what.hidden : what->what.hidden / 2;
+  output->scale_columns = what->layout == LINEAR ? blocks : round_up(blocks, 4);
+  output->scale_rows = rows_of[what->layout];
+  int64_t rows = what->what.max_tokens, scale_rows = round_up(rows, output->scale_rows);
+  output->codes.memory = gpu_new(rank, what->format == MXFP8 ? "f8E4M3FN" : "ui8", 1, rows * output->columns + what->what.shift);
+  output->scales.memory = gpu_new(rank, what->format == NVFP4 ? "f8E4M3FN" : "f8E8M0FNU", 1, scale_rows * output->scale_columns + what->what.shift);
+}
+
+// Poisoned, for the tokens of the round.
+static void shape_quantized(quantized_output *output, exchange_layer *l) {
+  exchange_operand *codes = &output->codes, *scales = &output->scales;
+  gpu_fill(codes->memory, GPU_POISON);
+  gpu_fill(scales->memory, GPU_POISON);
+  codes->memory->tensor = exchange_tensor(codes, 2, l->tokens, output->columns, 0, l->what.shift);
+  scales->memory->tensor = exchange_tensor(scales, 2, round_up(l->tokens, output->scale_rows), output->scale_columns, 0, l->what.shift);
+  l->combine_args.out = &codes->memory->tensor;
+  l->combine_args.output_scales = &scales->memory->tensor;
+}
+
+static void set_output(exchange_layer *l, const output_case *what) {
+  l->combine_params.use_low_precision = what->low;
+  l->combine_params.output_format = what->format;
+  l->combine_params.sf_layout = what->layout;
+  if (what->format == NVFP4) l->combine_params.output_scalar_scale = 3.7;
+}
+
+static void play_output_round(exchange_layer *l, quantized_output *output, int64_t tokens, int64_t most) {
+  bool quantizes = l->combine_params.output_format != NONE;
+  exchange_shape(l, tokens, most);
+  exchange_fill(l);
+  if (quantizes) shape_quantized(output, l);
+  if (!CHECK_OK(exchange_wait(l, exchange_dispatch(l)))) return;
+  exchange_run_experts(l);
+  if (!CHECK_OK(exchange_wait(l, exchange_combine(l)))) return;
+  gpu_result("out", quantizes ? output->codes.memory : l->out.memory);
+  if (quantizes) gpu_result("scales", output->scales.memory);
+}
+
+static void play_output(gpu_rank *rank) {
+  const output_case *what = rank->user;
+  exchange_layer l;
+  quantized_output output = {0};
+  exchange_open(&l, rank, &what->what, 0);
+  if (what->format != NONE) open_quantized(&output, rank, what);
+  set_output(&l, what);
+  for (int64_t round = 0; round < what->what.rounds; ++round) {
+    int64_t most, tokens = tokens_of(rank, &what->what, round, &most);
+    play_output_round(&l, &output, tokens, most);
+  }
+  name_generic_kernels(&l);
+  play_output_round(&l, &output, what->what.max_tokens - (rank->rank > 0), what->what.max_tokens);
+}
+
+static void replay_output(gpu_rank *rank) {
+  const output_case *what = rank->user;
+  exchange_layer l;
+  quantized_output output = {0};
+  exchange_open(&l, rank, &what->what, 0);
+  open_quantized(&output, rank, what);
+  set_output(&l, what);
+  exchange_shape(&l, what->what.max_tokens - rank->rank % 2, what->what.max_tokens);
+  shape_quantized(&output, &l);
+  cudaGraphExec_t executable = replay_layer(&l, output.codes.memory, output.scales.memory);
+  if (executable) cudaGraphExecDestroy(executable);
+}
+
+// A combine that fails leaves NaN in codes and scales, padding included.
+static void leave_out_a_row_of_codes(gpu_rank *rank) {
+  const output_case *what = rank->user;
+  exchange_layer l;
+  quantized_output output = {0};
+  exchange_open(&l, rank, &what->what, 0);
+  open_quantized(&output, rank, what);
+  set_output(&l, what);
+  exchange_fill(&l);
+  shape_quantized(&output, &l);
+  CHECK_OK(exchange_wait(&l, exchange_dispatch(&l)));
+  if (rank->rank == 0) --l.combined.shape[0];
+  CHECK(exchange_wait(&l, exchange_combine(&l)) == (rank->rank == 0 ? MOERT_ERROR_INVALID_SHAPE : MOERT_ERROR_PEER_FAILED));
+  CHECK(gpu_is_filled(output.codes.memory, 0xff));
+  CHECK(gpu_is_filled(output.scales.memory, 0xff));
 }
 
 //===--- instances --------------------------------------------------------------------------------===//
@@ -249,8 +366,46 @@ static void run_cases(int32_t size, int32_t gpus) {
   }
 }
 
+typedef struct NamedOutput {
+  const char *name;
+  output_case what;
+} NamedOutput;
+
+// what; low, format, layout
+static const NamedOutput output_cases[] = {
+    {"nvfp4", {{17, 48, 4, 11, "bf16", "f32", false, false, IDS_ANY, 3, 0, 0, true}, false, NVFP4, LINEAR}},
+    {"low precision", {{33, 160, 8, 16, "bf16", "bf16", false, false, IDS_ANY, 3, 0, 0, true}, true, NONE, LINEAR}},
+    {"mxfp8 in tiles of 8", {{19, 160, 6, 9, "f16", "f32", false, false, IDS_WILD, 3, 0, 0, true}, false, MXFP8, TILES_8X4}},
+    {"mxfp4 in tiles of 128, grouped", {{130, 96, 3, 12, "f32", "f32", true, false, IDS_ANY, 2, 0, 0, true}, false, MXFP4, TILES_128X4}},
+    {"low precision in place", {{20, 300, 4, 33, "f32", "f32", false, true, IDS_WILD, 3, 0, 0, true}, true, NONE, LINEAR}},
+    {"low precision grouped", {{23, 41, 5, 9, "f16", "bf16", true, false, IDS_TWICE, 3, 0, 1, true}, true, NONE, LINEAR}},
+    {"instance 7168 8, nvfp4", {{33, 7168, 8, 64, "bf16", "bf16", false, false, IDS_ANY, 2, 0, 0, false}, false, NVFP4, TILES_128X4}},
+    {"instance 7168 8, low precision", {{33, 7168, 8, 64, "bf16", "bf16", false, false, IDS_ANY, 2, 0, 0, true}, true, NONE, LINEAR}},
+    {"instance 2048 8 in place, low precision", {{20, 2048, 8, 33, "bf16", "bf16", false, true, IDS_WILD, 3, 0, 0, true}, true, NONE, LINEAR}},
+    {"2880, mxfp8, low precision", {{12, 2880, 4, 16, "bf16", "bf16", false, false, IDS_ANY, 2, 0, 0, true}, true, MXFP8, TILES_128X4}},
+    {"2880, mxfp4 in place, low precision", {{9, 2880, 4, 16, "f16", "f32", false, true, IDS_ANY, 2, 0, 0, true}, true, MXFP4, LINEAR}},
+    {"7168, mxfp8 grouped", {{33, 7168, 8, 64, "bf16", "bf16", true, false, IDS_ANY, 2, 0, 0, false}, false, MXFP8, LINEAR}},
+    {"nvfp4 grouped, low precision", {{14, 48, 22, 64, "f16", "f16", true, false, IDS_WILD, 2, 0, 0, true}, true, NVFP4, TILES_8X4}},
+    {"mxfp8 that is not aligned", {{17, 96, 6, 19, "bf16", "f32", false, false, IDS_ANY, 3, 0, 1, true}, false, MXFP8, LINEAR}},
+    {"nvfp4 that is not aligned", {{17, 80, 7, 19, "f16", "f32", false, false, IDS_ANY, 3, 0, 3, true}, true, NVFP4, TILES_8X4}},
+    {"thousands of tokens, nvfp4", {{2500, 32, 4, 31, "bf16", "f32", false, false, IDS_ANY, 2, 0, 0, false}, false, NVFP4, TILES_128X4}},
+    {"nvfp4 of one token", {{1, 32, 1, 8, "f32", "f32", false, false, IDS_ANY, 2, 0, 0, true}, false, NVFP4, TILES_128X4}}};
+
+static void run_output_cases(int32_t size, int32_t gpus) {
+  size_t count = sizeof output_cases / sizeof *output_cases, step_size = gpu_extent() == GPU_SMALL ? 4 : 1;
+  for (size_t i = 0; i < count; i += step_size) {
+    output_case what = output_cases[i].what;
+    gpu_case("%s, %d ranks, %d GPUs", output_cases[i].name, size, gpus) gpu_both(size, gpus, play_output, &what);
+  }
+  output_case flat = {{25, 256, 4, 16, "bf16", "bf16", false, false, IDS_WILD, 5, 0, 0, true}, true, NVFP4, TILES_128X4};
+  gpu_case("replays of codes, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay_output, &flat);
+  output_case room = {{5, 32, 2, 8, "bf16", "f32", true, false, IDS_FIRST, 1, 0, 0, false}, false, MXFP8, TILES_8X4};
+  gpu_case("a row of codes too few, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, leave_out_a_row_of_codes, &room);
+}
+
 static void run_on(int32_t size, int32_t gpus) {
   run_cases(size, gpus);
+  run_output_cases(size, gpus);
   exchange_case ids = {23, 32, 4, 16, "bf16", "f32", false, false, IDS_ANY, 1, 0, 0, false};
   exchange_case room = {5, 32, 2, 8, "bf16", "f32", true, false, IDS_FIRST, 1, 0, 0, false};
   exchange_case flat = {25, 256, 4, 16, "bf16", "bf16", false, false, IDS_WILD, 50, 1, 0, false};

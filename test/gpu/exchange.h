@@ -49,6 +49,7 @@ typedef struct exchange_layer {
   int64_t tokens, most; // of this rank in this round; R
   int64_t capacity;     // of the grouped layout
   int64_t local_experts, offset, num_payloads;
+  int64_t stats; // of each rank, that the workspace has room for
   gpu_buffer *workspace, *metainfo;
   exchange_operand ids, weights, payloads[EXCHANGE_PAYLOADS], recv[EXCHANGE_PAYLOADS], counts, offsets, result, out;
   moert_tensor payload_list[EXCHANGE_PAYLOADS], recv_list[EXCHANGE_PAYLOADS], combined;
@@ -141,6 +142,7 @@ static inline void exchange_make_calls(exchange_layer *l) {
   l->sizes.combine_bytes_per_token = exchange_row_bytes(what);
   l->sizes.dispatch_bytes_per_token = exchange_row_bytes(what);
   for (int64_t i = 1; i < l->num_payloads; ++i) l->sizes.dispatch_bytes_per_token += exchange_odd_rows[i];
+  l->sizes.eplb_stats_num_experts = l->stats;
   l->dispatch_params = (moert_moe_dispatch_params)MOERT_MOE_DISPATCH_PARAMS_INIT;
   l->dispatch_params.top_k = what->top_k;
   l->dispatch_params.n_experts = what->experts;
@@ -172,8 +174,8 @@ static inline moert_status exchange_initialize(exchange_layer *l) {
 }
 
 // Collective. `capacity` is that of the grouped layout, 0: enough for everything.
-static inline void exchange_open(exchange_layer *l, gpu_rank *rank, const exchange_case *what, int64_t capacity) {
-  *l = (exchange_layer){.rank = rank, .what = *what, .context = rank->context, .num_payloads = 1 + what->further};
+static inline void exchange_open_for(exchange_layer *l, gpu_rank *rank, const exchange_case *what, int64_t capacity, int64_t stats) {
+  *l = (exchange_layer){.rank = rank, .what = *what, .context = rank->context, .num_payloads = 1 + what->further, .stats = stats};
   l->local_experts = exchange_local_experts(what, rank->rank, rank->size);
   l->capacity = capacity ? capacity : rank->size * what->max_tokens * what->top_k;
   exchange_allocate(l);
@@ -181,12 +183,16 @@ static inline void exchange_open(exchange_layer *l, gpu_rank *rank, const exchan
   l->metainfo = gpu_new_host(rank, "i64", 1, MOERT_METAINFO_FIELDS);
   int64_t bytes = exchange_row_bytes(what);
   for (int64_t i = 1; i < l->num_payloads; ++i) bytes += exchange_odd_rows[i];
-  moert_workspace_info info = {what->max_tokens, bytes, exchange_row_bytes(what), 0, rank->size};
+  moert_workspace_info info = {what->max_tokens, bytes, exchange_row_bytes(what), stats, rank->size};
   l->layout = moert_workspace_lay_out(&info);
   l->workspace = gpu_new_symmetric(rank, "i8", 1, l->layout.bytes);
   exchange_make_calls(l);
   exchange_shape(l, what->max_tokens, what->max_tokens);
   CHECK_OK(exchange_initialize(l));
+}
+
+static inline void exchange_open(exchange_layer *l, gpu_rank *rank, const exchange_case *what, int64_t capacity) {
+  exchange_open_for(l, rank, what, capacity, 0);
 }
 
 static inline moert_status exchange_dispatch(exchange_layer *l) {

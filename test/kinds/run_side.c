@@ -525,7 +525,8 @@ static moert_status dispatch_other_ids(member *m) {
   moert_tensor x = TENSOR(m->x, F32, 3, s->hidden), recv = TENSOR(m->recv, F32, 1, s->limit, s->hidden),
                ids = TENSOR(wide, s->odd ? UI32 : I64, 3, s->top_k);
   moert_moe_dispatch_params params = {sizeof params, s->top_k, s->experts, 0, 0};
-  moert_moe_dispatch_args args = {sizeof args, &ids, NULL, 1, &x, &m->workspace, &m->metainfo, s->limit, 1, &recv, NULL, NULL, &m->payload_offset};
+  moert_moe_dispatch_args args = {sizeof args, &ids, NULL,  1,    &x,   NULL, &m->workspace,     &m->metainfo,
+                                  s->limit,    1,    &recv, NULL, NULL, NULL, &m->payload_offset};
   return moert_moe_dispatch(&params, &args, NULL, m->context);
 }
 
@@ -565,8 +566,8 @@ static moert_status combine_what_arrived(member *m) {
   if (status) return status;
   apply_experts(m);
   moert_tensor payload = TENSOR(m->result, F32, s->ranks, s->limit, s->hidden), out = TENSOR(m->recv, F32, s->ranks * s->limit, s->hidden);
-  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, 0, 0, 0};
-  moert_moe_combine_args args = {sizeof args, &payload, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out};
+  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, 0, 0, 0, 0, 0, 1.0, 0};
+  moert_moe_combine_args args = {sizeof args, &payload, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out, NULL};
   status = moert_moe_combine(&params, &args, NULL, m->context);
   if (status != MOERT_ERROR_INVALID_STATE ||
       strcmp(moert_last_error(), "moe.combine: operand 'out' has 6 tokens, must have 3 as in the dispatch") != 0)
@@ -658,8 +659,8 @@ static moert_status dispatch_f8(member *m) {
   moert_tensor ids = TENSOR(ids_data, I32, TOKENS, 1), payloads[] = {TENSOR(x, F8, TOKENS, h), TENSOR(scales, F32, TOKENS, groups)};
   moert_tensor destinations[] = {TENSOR(recv, F8, 1, s->limit, h), TENSOR(recv_scales, F32, 1, s->limit, groups)};
   moert_moe_dispatch_params params = {sizeof params, 1, s->experts, 0, 0};
-  moert_moe_dispatch_args args = {sizeof args, &ids, NULL,         2,    payloads, &m->workspace,     &m->metainfo,
-                                  s->limit,    2,    destinations, NULL, NULL,     &m->payload_offset};
+  moert_moe_dispatch_args args = {sizeof args, &ids, NULL,         2,    payloads, NULL, &m->workspace,     &m->metainfo,
+                                  s->limit,    2,    destinations, NULL, NULL,     NULL, &m->payload_offset};
   moert_status status = moert_moe_dispatch(&params, &args, NULL, m->context);
   if (memcmp(recv, x, (size_t)(TOKENS * h)) != 0 || memcmp(recv_scales, scales, (size_t)(TOKENS * groups) * 4) != 0) m->wrong = "a row of f8";
   return status;
@@ -728,8 +729,8 @@ static moert_status combine_into_a_slice(member *m) {
   for (int64_t i = 0; i < s->limit * s->ranks * s->hidden; ++i) ((uint16_t *)m->recv)[i] = bf16_of(m->result[i]);
   uint16_t *buffer = take((size_t)((tokens + 2) * s->hidden) * 2), *slice = buffer + s->hidden + 1;
   moert_tensor payload = TENSOR(m->recv, BF16, s->ranks, s->limit, s->hidden), out = TENSOR(slice, BF16, tokens, s->hidden);
-  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, 0, 0, 0};
-  moert_moe_combine_args args = {sizeof args, &payload, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out};
+  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, 0, 0, 0, 0, 0, 1.0, 0};
+  moert_moe_combine_args args = {sizeof args, &payload, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out, NULL};
   status = moert_moe_combine(&params, &args, NULL, m->context);
   // One rank and one slot: the result is the row, which bf16 has rounded once.
   for (int64_t i = 0; i < tokens * s->hidden && !m->wrong; ++i) {

@@ -233,6 +233,7 @@ moert_status dispatch_layer(member *m) {
                                   s->grouped ? &weights : NULL,
                                   COUNT(payloads),
                                   payloads,
+                                  NULL,
                                   &m->workspace,
                                   &m->metainfo,
                                   s->limit,
@@ -240,6 +241,7 @@ moert_status dispatch_layer(member *m) {
                                   s->grouped ? by_expert : by_rank,
                                   s->grouped ? NULL : &counts,
                                   s->grouped ? &offsets : NULL,
+                                  NULL,
                                   &m->payload_offset};
   moert_status status = moert_moe_dispatch(&params, &args, NULL, m->context);
   if (!status && !m->wrong) m->wrong = s->grouped ? wrong_by_expert(m) : wrong_by_rank(m);
@@ -277,8 +279,9 @@ moert_status combine_layer(member *m) {
   const scene *s = m->scene;
   moert_tensor by_rank = TENSOR(m->result, F32, s->ranks, s->limit, s->hidden), by_expert = TENSOR(m->result, F32, room(s), s->hidden);
   moert_tensor out = TENSOR(m->out, F32, tokens_of(s, m->rank, m->step), s->hidden);
-  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, s->grouped, 0, 0};
-  moert_moe_combine_args args = {sizeof args, s->grouped ? &by_expert : &by_rank, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out};
+  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, s->grouped, 0, 0, 0, 0, 1.0, 0};
+  moert_moe_combine_args args = {sizeof args, s->grouped ? &by_expert : &by_rank, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out,
+                                 NULL};
   moert_status status = moert_moe_combine(&params, &args, NULL, m->context);
   if (!status && !m->wrong) m->wrong = wrong_result(m);
   return status;

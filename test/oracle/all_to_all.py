@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from all_to_all_model import Routing, combine_grouped, combine_rank_major
+import formats_model as formats
+from all_to_all_model import Routing, combine_grouped, combine_rank_major, from_f32, quantize_sums, to_f32
 from moert import MoertError, Tensor, decode, encode, expect_error, make_tensor, run_ranks, typed
+from quantize import SCALE_TYPES, VALUE_TYPES, Guarded
 
 FIELDS = ['FLAG_VAL', 'LOCAL_TOKEN_COUNTER', 'SEND_COUNTERS', 'RECV_COUNTERS', 'DISPATCH_COMPLETION_FLAGS', 'COMBINE_COMPLETION_FLAGS',
           'TOPK_TARGET_RANKS', 'TOPK_SEND_INDICES', 'EPLB_GATHERED_STATS', 'PAYLOAD_DATA', 'COMBINE_DATA', 'ANNOUNCEMENTS', 'COUNT_FLAGS',
@@ -43,13 +45,33 @@ class Round(NamedTuple):
     spare: int = 3  # rows that a grouped destination has too many
     ids: str = 'random'
     special: bool = False  # -0.0, infinities, NaN, subnormals among what is combined
+    low: bool = False  # use_low_precision
+    output: str = 'none'  # output_format
+    sf_layout: str = 'linear'
+    global_scale: float = 1.0  # output_scalar_scale
+    byte_types: int = 0  # which of the element types of codes and scales
 
     def R(self):
         return self.max_tokens or max(max(self.tokens), 1)
 
+    def width(self):
+        return int(np.prod(self.hidden, dtype=int))
+
+    def combines_in_place(self):
+        return self.in_place and self.layout == 'rank_major'
+
+    def wire(self):
+        """The element type in which rows come back."""
+        return 'f8E4M3FN' if self.low else self.dtype
+
     def sizes(self):
-        width = int(np.prod(self.hidden, dtype=int)) * np.dtype(BITS[self.dtype]).itemsize
-        return self.R(), sum(p.row_bytes() for p in self.payloads), width
+        between_rows = self.dtype if self.combines_in_place() else self.wire()
+        return self.R(), sum(p.row_bytes() for p in self.payloads), self.width() * np.dtype(BITS[between_rows]).itemsize
+
+    def types(self):
+        """Of codes and scales."""
+        numbers = formats.FORMATS[self.output]
+        return [types[self.byte_types % len(types)] for types in (VALUE_TYPES[numbers.elements.name], SCALE_TYPES[numbers.scales.name])]
 
 
 def poisoned(shape, dtype):
@@ -79,7 +101,8 @@ def random_ids(rng, rnd, tokens):
 def random_values(rng, shape, dtype, special):
     values = rng.standard_normal(shape) * np.exp2(rng.integers(-6, 6, shape))
     if special:
-        odd = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1e-40, -6e-8, 3e38, 65504.0, -65519.0])
+        odd = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1e-40, -6e-8, 3e38, 65504.0, -65519.0, 447.0, 448.0, -456.0, 463.0, -464.0, 1000.0,
+                        2.0**-9, -2.0**-10, 2.0**-10 * 1.5])
         values = np.where(rng.random(shape) < 0.3, rng.choice(odd, shape), values)
         rows = values.reshape(-1, shape[-1])
         rows[::3] = -0.0
@@ -106,16 +129,20 @@ class Inputs:
         self.payloads = [[random_bits(rng, (t,) + p.shape, p.dtype) for t in rnd.tokens] for p in rnd.payloads]
         self.routing = Routing(self.ids, rnd.n_experts)
         self.grouped = rnd.layout == 'expert_grouped'
-        hidden = int(np.prod(rnd.hidden, dtype=int))
+        hidden, wire = rnd.width(), rnd.wire()
         if self.grouped:
             self.choices = [self.routing.choices(r) for r in ranks]
             self.results = [random_values(rng, (len(rows) + rnd.spare, hidden), rnd.dtype, rnd.special) for rows, _ in self.choices]
             ones = [np.ones_like(w) for w in self.weights]
-            self.back = [combine_grouped(self.routing, r, self.weights if rnd.weighted else ones, self.results[r], hidden, rnd.dtype, rnd.R())
+            self.back = [combine_grouped(self.routing, r, self.weights if rnd.weighted else ones, self.results[r], hidden, rnd.dtype, wire, rnd.R())
                          for r in ranks]
         else:
-            self.back = self.results = [random_values(rng, (len(rnd.tokens), rnd.R(), hidden), rnd.dtype, rnd.special) for _ in ranks]
-        self.out = [combine_rank_major(self.routing, r, lambda rank: self.back[rank], hidden, rnd.dtype, rnd.out_dtype) for r in ranks]
+            self.results = [random_values(rng, (len(rnd.tokens), rnd.R(), hidden), rnd.dtype, rnd.special) for _ in ranks]
+            self.back = [from_f32(to_f32(x, rnd.dtype), wire) for x in self.results] if rnd.low else self.results
+        sums_dtype = rnd.out_dtype if rnd.output == 'none' else rnd.dtype
+        self.out = [combine_rank_major(self.routing, r, lambda rank: self.back[rank], hidden, wire, sums_dtype) for r in ranks]
+        if rnd.output != 'none':
+            self.quantized = [quantize_sums(x, rnd.dtype, rnd.output, rnd.global_scale, rnd.sf_layout) for x in self.out]
 
     def received(self, rank, i, before):
         """Payload i as the rank receives it into `before`."""
@@ -196,20 +223,53 @@ def check_metadata(workspace, inputs):
     assert np.array_equal(workspace.region('SEND_COUNTERS', (routing.ranks,)), [len(x) for x in routing.sent[me]])
 
 
-def combine(workspace, inputs, offset):
-    rank, rnd, me = workspace.rank, inputs.rnd, workspace.rank.rank
-    in_place = rnd.in_place and not inputs.grouped
+def outputs(inputs, me):
+    """Poisoned `out` and `output_scales`; of a round without a format None in place of the second."""
+    rnd = inputs.rnd
+    if rnd.output == 'none':
+        return Guarded((rnd.tokens[me],) + rnd.hidden, BITS[rnd.out_dtype]), None
+    return tuple(Guarded(x.shape, np.uint8) for x in inputs.quantized[me])
+
+
+def combine_call(workspace, inputs, offset, out, scales):
+    """The arguments of moe.combine. In place, the payload is written."""
+    rnd, me = inputs.rnd, workspace.rank.rank
     payload = inputs.results[me].reshape(inputs.results[me].shape[:-1] + rnd.hidden)
-    if in_place:
+    if rnd.combines_in_place():
         view = workspace.view(offset, payload.shape, rnd.dtype)
         view[:] = payload
         payload = view
-    out = poisoned((rnd.tokens[me],) + rnd.hidden, rnd.out_dtype)
-    rank.op('moe.combine', top_k=rnd.top_k, hidden_size=int(np.prod(rnd.hidden, dtype=int)), layout=rnd.layout,
-            payload_in_workspace=in_place, payload=typed(payload, rnd.dtype), out=typed(out, rnd.out_dtype),
-            runtime_max_tokens_per_rank=rnd.R(), combine_payload_offset=offset, **workspace.operands())
-    assert same_bits(out.reshape(inputs.out[me].shape), inputs.out[me], rnd.out_dtype), (me, out, inputs.out[me])
-    return out.tobytes()
+    named = dict(top_k=rnd.top_k, hidden_size=rnd.width(), layout=rnd.layout, payload_in_workspace=rnd.combines_in_place(),
+                 use_low_precision=rnd.low, payload=typed(payload, rnd.dtype), runtime_max_tokens_per_rank=rnd.R(), combine_payload_offset=offset,
+                 **workspace.operands())
+    if rnd.output == 'none':
+        return dict(named, out=typed(out.array, rnd.out_dtype))
+    value_type, scale_type = rnd.types()
+    return dict(named, out=typed(out.array, value_type), output_scales=typed(scales.array, scale_type), output_format=rnd.output,
+                sf_layout=rnd.sf_layout, output_scalar_scale=rnd.global_scale)
+
+
+def check_narrowed(workspace, inputs, offset):
+    """Rows that were narrowed in place begin with their codes, as far apart as they were; those that nobody had sent are as before."""
+    rnd, me = inputs.rnd, workspace.rank.rank
+    rows = workspace.view(offset, inputs.results[me].shape, rnd.dtype)
+    for source, count in enumerate(inputs.routing.counts(me)):
+        assert np.array_equal(rows[source, :count].view(np.uint8)[:, :rnd.width()], inputs.back[me][source, :count]), (me, source)
+        assert np.array_equal(rows[source, count:].view(np.uint8), inputs.results[me][source, count:].view(np.uint8)), (me, source)
+
+
+def combine(workspace, inputs, offset):
+    rank, rnd, me = workspace.rank, inputs.rnd, workspace.rank.rank
+    out, scales = outputs(inputs, me)
+    rank.op('moe.combine', **combine_call(workspace, inputs, offset, out, scales))
+    if rnd.low and rnd.combines_in_place():
+        check_narrowed(workspace, inputs, offset)
+    if rnd.output == 'none':
+        assert same_bits(out.taken().reshape(inputs.out[me].shape), inputs.out[me], rnd.out_dtype), (me, out.array, inputs.out[me])
+        return out.array.tobytes()
+    for got, want in zip((out, scales), inputs.quantized[me]):
+        assert np.array_equal(got.taken(), want), (me, rnd, got.array, want)
+    return out.array.tobytes() + scales.array.tobytes()
 
 
 def play(rounds, seed, repeats=1):
@@ -279,6 +339,196 @@ def test_no_tokens():
 
 def test_weights_absent():
     play([Round((5, 6), 6, 4, (HIDDEN,), (24,), layout='expert_grouped', weighted=False, special=special) for special in (False, True)], seed=5)
+
+
+WAYS = (('rank_major', False), ('rank_major', True), ('expert_grouped', False))  # layout, in place
+
+
+def test_low_precision():
+    for ranks, (layout, in_place), dtype in itertools.product((1, 2, 3, 4), WAYS, ('bf16', 'f16', 'f32')):
+        for out_dtype, top_k, special in (('f32', 1, True), ('bf16', 8, True), ('f16', 3, False), (dtype, 5, True)):
+            play([Round(uneven(ranks, top_k), 16, top_k, (HIDDEN,), (5, 7), dtype, out_dtype, layout, in_place=in_place, special=special, low=True),
+                  Round(uneven(ranks, top_k + 1), 16, top_k, (HIDDEN,), (300,), dtype, out_dtype, layout, in_place=in_place, low=True)], seed=top_k)
+
+
+def test_quantized():
+    """Every format and layout of the scales; the formats change from round to round, and so does the precision on the wire."""
+    ways = itertools.cycle(itertools.product(WAYS, (False, True), ('bf16', 'f16', 'f32')))
+    for ranks, hidden in itertools.product((1, 2, 3, 4), (32, 160, 2880)):
+        for _ in range(3 if hidden < 2880 else 1):
+            rounds = []
+            for i, (output, sf_layout) in enumerate(itertools.product(('nvfp4', 'mxfp4', 'mxfp8'), formats.SWIZZLED)):
+                (layout, in_place), low, dtype = next(ways)
+                rounds.append(Round(uneven(ranks, i), 9, 1 + i % 5, (HIDDEN,), (hidden,), dtype, layout=layout, in_place=in_place, low=low,
+                                    special=i % 2 == 0, output=output, sf_layout=sf_layout, byte_types=i,
+                                    global_scale=3.7 if output == 'nvfp4' else 1.0))
+            play(rounds, seed=hidden + ranks, repeats=2)
+
+
+def test_quantized_ways():
+    """Each way of the payload with each precision, element type and format."""
+    for (layout, in_place), low, dtype in itertools.product(WAYS, (False, True), ('bf16', 'f16', 'f32')):
+        play([Round((7, 0, 9), 8, 4, (HIDDEN,), (2, 48), dtype, layout=layout, in_place=in_place, low=low, special=True, output=output,
+                    sf_layout=('8x4', '128x4', 'linear')[i]) for i, output in enumerate(('nvfp4', 'mxfp4', 'mxfp8'))], seed=13)
+
+
+def test_quantized_tokens():
+    """More tokens than a tile of scales has rows, exactly as many, one, and none."""
+    for tokens in ((130, 128), (1, 0), (8, 9), (0, 0)):
+        for output, sf_layout in itertools.product(('nvfp4', 'mxfp8'), formats.SWIZZLED):
+            play([Round(tokens, 4, 2, (BYTES[2],), (160,), output=output, sf_layout=sf_layout)], seed=14)
+
+
+def test_global_scale():
+    """As an f32, however large or small."""
+    for scale in (0.1, 448 * 6 / 3.5, 2.0**-126, 1e-42, 3e38, 1.0):
+        play([Round((6, 3), 8, 4, (HIDDEN,), (64,), special=special, output='nvfp4', global_scale=scale) for special in (False, True)], seed=15)
+
+
+def test_formats_differ():
+    """Each rank has an output format of its own; the precision on the wire is the same on all."""
+    rounds = [Round((6, 3, 4), 8, 4, (HIDDEN,), (64,), low=True, output=output, sf_layout='8x4' if output != 'none' else 'linear')
+              for output in ('mxfp8', 'none', 'nvfp4')]
+    prepared = [Inputs(rnd, 16) for rnd in rounds]
+
+    def rank_main(rank):
+        workspace, inputs = Workspace(rank, 6, 48, 64), prepared[rank.rank]
+        combine(workspace, inputs, dispatch(workspace, inputs))
+
+    run_ranks(3, rank_main, timeout_ms=20000)
+
+
+def failed_combine(inputs_of, sizes, **options):
+    """Each rank's error and what its outputs hold afterwards, one byte, in a round whose combine goes wrong. `options` as of run_ranks."""
+    def rank_main(rank):
+        workspace, inputs = Workspace(rank, *sizes), inputs_of[rank.rank]
+        offset = dispatch(workspace, inputs)
+        out, scales = outputs(inputs, rank.rank)
+        rank.barrier()
+        try:
+            rank.op('moe.combine', **combine_call(workspace, inputs, offset, out, scales))
+        except MoertError as error:
+            left, = set(out.taken().reshape(-1)) | set(scales.taken().reshape(-1))
+            return error, int(left)
+        raise AssertionError('the combine went through')
+
+    return run_ranks(len(inputs_of), rank_main, timeout_ms=300, **options)
+
+
+def test_poison():
+    """When a peer does not come, codes and scales, their padding too, are all ones: NaN where there is one. The rank that stopped writes nothing."""
+    for output, sf_layout, phase in itertools.product(('nvfp4', 'mxfp4', 'mxfp8'), formats.SWIZZLED, ('entry', 'flag')):
+        inputs = Inputs(Round((5, 3), 8, 4, (HIDDEN,), (96,), output=output, sf_layout=sf_layout), 17)
+        waiting, stopped = failed_combine([inputs] * 2, (5, 48, 192),
+                                          options=lambda rank: dict(stop_op='moe.combine', stop_phase=phase) if rank == 1 else {})
+        assert (waiting[0].name, waiting[0].text) == ('MOERT_ERROR_PEER_TIMEOUT',
+                                                      'moe.combine: rank 0 waited 300 ms for rank 1 (its data, epoch 2)'), waiting
+        assert stopped[0].name == 'MOERT_ERROR_STOPPED', stopped
+        assert (waiting[1], stopped[1]) == (0xff, 0xcb), (waiting, stopped)
+
+
+def test_wire_differs():
+    """Rows of other elements, or at other distances, are not added up."""
+    plain = Round((5, 3), 8, 4, (HIDDEN,), (96,), output='mxfp8')
+    low = plain._replace(low=True)
+    for one, other in ((plain, low), (low, low._replace(in_place=True))):
+        results = failed_combine([Inputs(one, 18), Inputs(other, 18)], (5, 48, 192))
+        assert [left for _, left in results] == [0xff, 0xff], results
+        names = {error.name for error, _ in results}
+        assert 'MOERT_ERROR_PEER_MISMATCH' in names and names <= {'MOERT_ERROR_PEER_MISMATCH', 'MOERT_ERROR_PEER_FAILED'}, results
+
+
+def test_output_errors():
+    """Constraints C6 to C9, and places; a combine that was refused can be called again."""
+    quantized = Round((5,), 8, 4, (HIDDEN,), (96,), output='nvfp4', sf_layout='8x4')
+    prepared = {output: Inputs(quantized._replace(output=output, sf_layout='8x4' if output != 'none' else 'linear'), 19)
+                for output in ('none', 'nvfp4', 'mxfp4', 'mxfp8')}
+
+    def refuse(workspace, offset, output, name, text, **changes):
+        inputs = prepared[output]
+        out, scales = outputs(inputs, 0)
+        call = combine_call(workspace, inputs, offset, out, scales)
+        expect_error('MOERT_ERROR_' + name, 'moe.combine: ' + text, workspace.rank.op, 'moe.combine', **{**call, **changes})
+        for kept in (out, scales) if scales else (out,):
+            assert np.all(kept.taken().view(np.uint8) == 0xcb)
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 5, 48, 192)
+        offset = dispatch(workspace, prepared['none'])
+        zeros = lambda *shape: np.zeros(shape, np.uint8)
+        fails = lambda *arguments, **changes: refuse(workspace, offset, *arguments, **changes)
+        # C6
+        fails('none', 'INVALID_ARGUMENT', "operand 'output_scales' is set, must be NULL with output_format none", output_scales=zeros(5, 6))
+        fails('mxfp4', 'NULL_POINTER', "operand 'output_scales' is NULL, must be set with format mxfp4", output_scales=None)
+        # C7
+        fails('none', 'INVALID_DTYPE', "operand 'out': element type ui8, must be bf16, f16 or f32 with output_format none", out=zeros(5, 96))
+        fails('none', 'INVALID_DTYPE', "operand 'out': element type f8E4M3FN, must be bf16, f16 or f32 with output_format none",
+              out=typed(zeros(5, 96), 'f8E4M3FN'))
+        fails('nvfp4', 'INVALID_DTYPE', "operand 'out': element type f8E4M3FN, must be i8 or ui8 for format nvfp4",
+              out=typed(zeros(5, 48), 'f8E4M3FN'))
+        fails('mxfp8', 'INVALID_DTYPE', "operand 'out': element type f32, must be f8E4M3FN, i8 or ui8 for format mxfp8",
+              out=np.zeros((5, 96), np.float32))
+        fails('nvfp4', 'INVALID_DTYPE', "operand 'output_scales': element type f8E8M0FNU, must be f8E4M3FN, i8 or ui8 for format nvfp4",
+              output_scales=typed(zeros(8, 8), 'f8E8M0FNU'))
+        fails('mxfp8', 'INVALID_DTYPE', "operand 'output_scales': element type f32, must be f8E8M0FNU, i8 or ui8 for format mxfp8",
+              output_scales=np.zeros((8, 4), np.float32))
+        fails('nvfp4', 'INVALID_SHAPE', "operand 'out' has rank 3, must have 2 with an output_format", out=zeros(5, 6, 8))
+        fails('mxfp8', 'INVALID_SHAPE', "operand 'out' dimension 1 is 48, must equal hidden_size = 96", out=zeros(5, 48))
+        fails('mxfp4', 'INVALID_SHAPE', "operand 'out' dimension 1 is 96, must equal half of hidden_size = 48", out=zeros(5, 96))
+        fails('mxfp4', 'INVALID_STATE', "operand 'out' has 4 tokens, must have 5 as in the dispatch", out=zeros(4, 48))
+        fails('mxfp8', 'INVALID_SHAPE', "parameter 'hidden_size' is 48, must be a multiple of 32, the block of format mxfp8", out=zeros(5, 48),
+              hidden_size=48, payload=typed(np.zeros((1, 5, 48), np.uint16), 'bf16'))
+        fails('nvfp4', 'INVALID_SHAPE', "parameter 'hidden_size' is 24, must be a multiple of 16, the block of format nvfp4", out=zeros(5, 12),
+              hidden_size=24, payload=typed(np.zeros((1, 5, 24), np.uint16), 'bf16'))
+        fails('nvfp4', 'INVALID_SHAPE', "operand 'output_scales' dimension 0 is 5, must equal the tokens of the dispatch up to a multiple of 8 = 8",
+              output_scales=zeros(5, 8))
+        fails('mxfp4', 'INVALID_SHAPE', "operand 'output_scales' dimension 1 is 3, must equal the blocks of a row up to a multiple of 4 = 4",
+              output_scales=zeros(8, 3))
+        fails('mxfp8', 'INVALID_SHAPE',
+              "operand 'output_scales' dimension 0 is 8, must equal the tokens of the dispatch up to a multiple of 128 = 128", sf_layout='128x4')
+        fails('mxfp8', 'INVALID_SHAPE', "operand 'output_scales' dimension 0 is 8, must equal the tokens of the dispatch = 5", sf_layout='linear')
+        fails('mxfp8', 'INVALID_SHAPE', "operand 'output_scales' dimension 1 is 4, must equal the blocks of a row = 3", sf_layout='linear',
+              output_scales=zeros(5, 4))
+        # C8
+        fails('none', 'INVALID_ARGUMENT', "parameter 'sf_layout' is 128x4, must be linear with output_format none", sf_layout='128x4')
+        fails('none', 'INVALID_ARGUMENT', "parameter 'sf_layout' is 8x4, must be linear with output_format none", sf_layout='8x4')
+        # C9
+        for value, shown in ((0.0, '0'), (-2.5, '-2.5'), (1e-60, '1e-60')):
+            fails('nvfp4', 'INVALID_ARGUMENT', "parameter 'output_scalar_scale' is %s, must be larger than 0 as an f32" % shown,
+                  output_scalar_scale=value)
+        fails('nvfp4', 'INVALID_ARGUMENT', "parameter 'output_scalar_scale' is 1e+39, beyond the largest f32, 3.40282e+38", output_scalar_scale=1e39)
+        for output in ('none', 'mxfp4', 'mxfp8'):
+            fails(output, 'INVALID_ARGUMENT', "parameter 'output_scalar_scale' is 2, must be 1 unless output_format is nvfp4",
+                  output_scalar_scale=2.0)
+        # places
+        inside = workspace.slab[offset:]
+        fails('mxfp8', 'OVERLAP', "operand 'out' lies in the workspace, which other ranks use during this call", out=inside[:480].reshape(5, 96))
+        fails('mxfp8', 'OVERLAP', "operand 'output_scales' lies in the workspace, which other ranks use during this call",
+              output_scales=inside[:32].reshape(8, 4))
+        combine(workspace, prepared['mxfp8'], offset)
+
+    run_ranks(1, rank_main)
+
+
+def test_wire_capacity():
+    """What has to fit into combine_bytes_per_token are the rows of the wire."""
+    rnd = Round((5,), 8, 4, (HIDDEN,), (96,), low=True)
+    for low, in_place, room, text in ((True, False, 96, None), (True, True, 192, None),
+                                      (True, False, 95, 'rows of 96 bytes as E4M3, must have at most 95'),
+                                      (True, True, 191, 'rows of 192 bytes, must have at most 191'),
+                                      (False, False, 191, 'rows of 192 bytes, must have at most 191')):
+        inputs = Inputs(rnd._replace(low=low, in_place=in_place), 20)
+
+        def rank_main(rank):
+            workspace = Workspace(rank, 5, 48, room)
+            offset = dispatch(workspace, inputs)
+            if text is None:
+                combine(workspace, inputs, offset)
+                return
+            expect_error('MOERT_ERROR_CAPACITY', "moe.combine: operand 'payload' has %s (combine_bytes_per_token)" % text, rank.op, 'moe.combine',
+                         **combine_call(workspace, inputs, offset, *outputs(inputs, 0)))
+
+        run_ranks(1, rank_main)
 
 
 def test_changing_rounds():

@@ -8,6 +8,7 @@ from functools import reduce
 
 import numpy as np
 
+import formats_model as formats
 from moert import decode, encode
 
 # Where sums are not left folds: the leaves are slots.
@@ -100,22 +101,27 @@ def fused_multiply_add(a, b, c):
 
 
 def to_f32(array, dtype):
-    return decode(array, dtype).astype(np.float32)
+    return formats.Arrays.decode(formats.E4M3, array) if dtype == 'f8E4M3FN' else decode(array, dtype).astype(np.float32)
 
 
-def combine_rank_major(routing, source, rows_of, hidden, dtype, out_dtype):
-    """out [T, hidden] of a rank; rows_of(rank) is that rank's payload [E, R, hidden] in its element type."""
+def from_f32(values, dtype):
+    """Rounded once, to nearest even; what is too large for E4M3 becomes its largest number."""
+    return formats.Arrays.encode(formats.E4M3, values) if dtype == 'f8E4M3FN' else encode(values, dtype)
+
+
+def combine_rank_major(routing, source, rows_of, hidden, wire, out_dtype):
+    """out [T, hidden] of a rank; rows_of(rank) is what that rank sends back, [E, R, hidden] of element type `wire`."""
     targets, places = routing.targets[source], routing.places[source]
     out = []
     for token in range(len(targets)):
         zero = np.zeros(hidden, np.float32)
-        terms = [to_f32(rows_of(rank)[source, place], dtype) if rank >= 0 else zero for rank, place in zip(targets[token], places[token])]
+        terms = [to_f32(rows_of(rank)[source, place], wire) if rank >= 0 else zero for rank, place in zip(targets[token], places[token])]
         out.append(encode(tree_sum(terms), out_dtype))
     return np.array(out, encode(0, out_dtype).dtype).reshape(len(targets), hidden)
 
 
-def combine_grouped(routing, rank, weights, payload, hidden, dtype, max_tokens):
-    """What a rank sends back, as the payload [E, R, hidden] of the other layout, from its grouped payload [C, hidden]."""
+def combine_grouped(routing, rank, weights, payload, hidden, dtype, wire, max_tokens):
+    """What a rank sends back, [E, R, hidden] of element type `wire`, from its grouped payload [C, hidden]."""
     back = np.zeros((routing.ranks, max_tokens, hidden), np.float32)
     row_of = {choice: row for row, choice in enumerate(routing.choices(rank)[0])}
     for source in range(routing.ranks):
@@ -124,4 +130,11 @@ def combine_grouped(routing, rank, weights, payload, hidden, dtype, max_tokens):
                 row = row_of.get((source, token, k))
                 if row is not None:
                     back[source, place] = fused_multiply_add(to_f32(payload[row], dtype), weights[source][token, k], back[source, place])
-    return encode(back, dtype)
+    return from_f32(back, wire)
+
+
+def quantize_sums(sums, dtype, format_name, global_scale, layout):
+    """Codes and scales, as they lie in memory, of sums [T, hidden] of element type `dtype`."""
+    rule = formats.Rule(format_name, float(np.float32(global_scale)) if format_name == 'nvfp4' else None)
+    codes, scales = formats.quantize(rule, to_f32(sums, dtype))
+    return formats.pack(codes, 'low_first') if rule.numbers.packed else codes, formats.lay_out(scales, layout)

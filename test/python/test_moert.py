@@ -98,6 +98,31 @@ def exchange(comm):
     return np.allclose(out, 2 * tokens * weights.sum(1, keepdims=True), rtol=1e-6) or out.tolist()
 
 
+def exchange_codes(comm):
+    """Tokens go to their ranks and come back as the codes of their sums; the counts of every rank's experts go to all."""
+    counts = [np.bincount(tokens_of(rank)[0].ravel(), minlength=EXPERTS).astype(np.int32) for rank in range(comm.size)]
+    ids, row = tokens_of(comm.rank)[0], 4 * 32
+    tokens = np.random.default_rng(comm.rank).standard_normal((len(ids), 32)).astype(np.float32)
+    received, gathered = np.empty((comm.size, TOKENS, 32), np.float32), np.full((comm.size, EXPERTS), -1, np.int32)
+    workspace = comm.workspace(TOKENS, row, row, eplb_stats_num_experts=EXPERTS)
+    common = {'workspace': workspace.slab, 'metainfo': workspace.metainfo, 'runtime_max_tokens_per_rank': TOKENS, 'top_k': TOP_K}
+
+    def there_and_back(**outputs):
+        begin = moert.moe_dispatch(comm, topk_ids=ids, payloads=[tokens], recv=[received], eplb_local_stats=counts[comm.rank],
+                                   eplb_gathered_stats=gathered, n_experts=EXPERTS, **common)
+        moert.moe_combine(comm, payload=received, combine_payload_offset=begin, hidden_size=32, **common, **outputs)
+
+    sums = np.empty_like(tokens)
+    codes, wanted = np.empty((2, len(ids), 16), np.int8)
+    scales, wanted_scales = np.full((2, 8 if len(ids) else 0, 4), 0x55, np.uint8)
+    there_and_back(out=sums)
+    there_and_back(out=codes, output_scales=scales, output_format='nvfp4', sf_layout='8x4')
+    moert.moe_quantize(comm, input=sums, values=wanted, scales=wanted_scales, format='nvfp4', scale_layout='8x4')
+    workspace.free()
+    comm.barrier()
+    return np.array_equal(gathered, counts) and np.array_equal(codes, wanted) and np.array_equal(scales, wanted_scales)
+
+
 def die(comm):
     if comm.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -210,6 +235,10 @@ class Ranks(unittest.TestCase):
     def test_threads(self):
         for size in (1, 2, 4):
             self.assertEqual(run_threads(size, exchange), [True] * size)
+
+    def test_codes_and_statistics(self):
+        for size in (1, 2, 4):
+            self.assertEqual(run_threads(size, exchange_codes), [True] * size)
 
     def test_processes(self):
         for size in (1, 2, 4):

@@ -62,10 +62,19 @@ static void make_calls(layer *l) {
   l->combine_params = (moert_moe_combine_params)MOERT_MOE_COMBINE_PARAMS_INIT;
   l->combine_params.top_k = TOP_K;
   l->combine_params.hidden_size = HIDDEN;
-  l->dispatch_args = (moert_moe_dispatch_args){
-      sizeof l->dispatch_args, &l->ids, NULL, 2, l->payloads, &l->workspace, &l->metainfo, MAX_TOKENS, 2, l->recv, &l->counts, NULL,
-      &l->offset_result};
-  l->combine_args = (moert_moe_combine_args){sizeof l->combine_args, &l->result, &l->workspace, &l->metainfo, MAX_TOKENS, 0, &l->out};
+  l->dispatch_args = (moert_moe_dispatch_args)MOERT_MOE_DISPATCH_ARGS_INIT;
+  l->dispatch_args.topk_ids = &l->ids;
+  l->dispatch_args.num_payloads = l->dispatch_args.num_recv = 2;
+  l->dispatch_args.payloads = l->payloads;
+  l->dispatch_args.recv = l->recv;
+  l->dispatch_args.recv_counts = &l->counts;
+  l->dispatch_args.combine_payload_offset = &l->offset_result;
+  l->combine_args = (moert_moe_combine_args)MOERT_MOE_COMBINE_ARGS_INIT;
+  l->combine_args.payload = &l->result;
+  l->combine_args.out = &l->out;
+  l->dispatch_args.workspace = l->combine_args.workspace = &l->workspace;
+  l->dispatch_args.metainfo = l->combine_args.metainfo = &l->metainfo;
+  l->dispatch_args.runtime_max_tokens_per_rank = l->combine_args.runtime_max_tokens_per_rank = MAX_TOKENS;
 }
 
 // To layout expert_grouped, on a rank that owns `experts`.

@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 
+from formats_model import E4M3, Arrays, Rule, lay_out, pack, quantize
+
 TOKENS = {1: [5], 2: [4, 0], 4: [3, 0, 5, 1]}
 
 
@@ -81,7 +83,7 @@ def grouped_matmul(folder):
 
 # --- all-to-all ---------------------------------------------------------------------------------------
 
-EXPERTS, HIDDEN, MAX_TOKENS, CAPACITY = 5, 8, 6, 24
+EXPERTS, HIDDEN, WIDE, MAX_TOKENS, CAPACITY = 5, 8, 32, 6, 24
 
 
 def owner(expert, ranks):
@@ -114,6 +116,15 @@ def all_to_all(folder):
                         counts[source] += 1
             # and back as they came: as often as the token was sent
             back = np.array([x[rank][t] * len(set(owners[rank][t]) - {None}) for t in range(tokens[rank])], np.float32).reshape(-1, HIDDEN)
+            # wider rows, beyond what E4M3 holds exactly: through E4M3, and quantised when they have come back
+            wide = (4 * np.random.default_rng([4, ranks, rank]).integers(-127, 128, (tokens[rank], WIDE))).astype(np.float32)
+            times = np.array([len(set(row) - {None}) for row in owners[rank]], np.float32).reshape(-1, 1)
+            low = Arrays.decode(E4M3, Arrays.encode(E4M3, wide)) * times
+            codes, code_scales = quantize(Rule('nvfp4', 3.5), wide * times + np.float32(0))  # a sum of nothing is not -0
+            code_scales = lay_out(code_scales, '8x4')
+            for name, array in dict(wide=bf16(wide), low=low, codes=pack(codes, 'low_first').view(np.int8), code_scales=code_scales,
+                                    old_code_scales=np.full_like(code_scales, 0xa5)).items():
+                save(folder, ranks, name, rank, array)
             # grouped by expert: one row for each choice
             old_rows = np.full((CAPACITY, HIDDEN), -77, np.float32)
             rows, offsets = old_rows.copy(), [0]

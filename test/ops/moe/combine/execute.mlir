@@ -13,6 +13,23 @@
 // RUN: moe-run %t.so --function setup --function rounds --input ids=%t/1/ids{rank}.npy --input x=%t/1/x{rank}.npy --input max=6 --expect out=%t/1/back{rank}.npy --input rounds=4 --repeat 3
 // RUN: moe-run %t.so --ranks 4 --function setup --function rounds --input ids=%t/4/ids{rank}.npy --input x=%t/4/x{rank}.npy --input max=6 --expect out=%t/4/back{rank}.npy --input rounds=4 --repeat 3
 
+// Rows that travel as E4M3, from the workspace; sums that leave as NVFP4, the padding of their scales as zeros.
+// DEFINE: %{ranks} = 1
+// DEFINE: %{wide} = moe-run %t.so --quiet --ranks %{ranks} --repeat 3 --function setup --input ids=%t/%{ranks}/ids{rank}.npy --input wide=%t/%{ranks}/wide{rank}.npy --input max=6
+// DEFINE: %{codes} = --function codes --input scales=%t/%{ranks}/old_code_scales{rank}.npy --expect codes=%t/%{ranks}/codes{rank}.npy --expect scales=%t/%{ranks}/code_scales{rank}.npy
+// RUN: %{wide} --function low_precision --expect low=%t/%{ranks}/low{rank}.npy
+// RUN: %{wide} %{codes}
+// REDEFINE: %{ranks} = 2
+// RUN: %{wide} --function low_precision --expect low=%t/%{ranks}/low{rank}.npy
+// RUN: %{wide} %{codes}
+// REDEFINE: %{ranks} = 4
+// RUN: %{wide} --function low_precision --expect low=%t/%{ranks}/low{rank}.npy
+// RUN: %{wide} %{codes}
+
+// Scales for fewer tokens are an error of the op.
+// RUN: not moe-run %t.so --function setup --function codes --input ids=%t/1/ids0.npy --input wide=%t/1/wide0.npy --input max=6 --size P=4 --random 1 2>&1 | FileCheck %s --check-prefix=SCALES
+// SCALES: moe-run: rank 0: codes: MOERT_ERROR_INVALID_SHAPE {{.*}}: moe.combine: operand 'output_scales' dimension 0 is 4, must equal the tokens of the dispatch up to a multiple of 8 = 8{{$}}
+
 // A combine that no dispatch went before, and one that does not fit its dispatch, are errors of the op.
 // RUN: not moe-run %t.so --ranks 2 --function setup --function alone --input x=%t/2/x{rank}.npy --input max=6 --random 1 2>&1 | FileCheck %s --check-prefix=ALONE
 // ALONE: moe-run: all ranks: alone: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: no dispatch on this workspace waits for its combine: call moe.dispatch first{{$}}
@@ -29,7 +46,7 @@
 
 func.func @setup(%ws: memref<?xi8> {moe.name = "ws"}, %info: memref<16xi64, #moe.host> {moe.name = "info"}, %ctx: !moe.context) {
   moe.initialize workspace(%ws : memref<?xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)
-    {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 24 : i64, combine_bytes_per_token = 32 : i64}
+    {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 64 : i64, combine_bytes_per_token = 64 : i64}
   return
 }
 
@@ -69,6 +86,34 @@ func.func @in_buffer(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]},
   %1 = moe.combine payload(%0#0 : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
     outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
   return %1 : tensor<?x8xf32>
+}
+
+func.func @low_precision(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x32xbf16> {moe.name = "wide", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %out: tensor<?x32xf32> {moe.name = "low", moe.dims = ["T"]},
+              %ctx: !moe.context) -> tensor<?x32xf32> {
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %empty = tensor.empty(%ranks) : tensor<?x6x32xbf16>
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x32xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) outs(%empty : tensor<?x6x32xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x32xbf16>, i64)
+  %view = moe.workspace_view %ws[%0#1 : i64] sizes(%ranks) context(%ctx) : memref<?xi8> to memref<?x6x32xbf16>
+  %area = bufferization.to_tensor %view restrict writable : memref<?x6x32xbf16> to tensor<?x6x32xbf16>
+  %rows = linalg.copy ins(%0#0 : tensor<?x6x32xbf16>) outs(%area : tensor<?x6x32xbf16>) -> tensor<?x6x32xbf16>
+  %1 = moe.combine payload(%rows : tensor<?x6x32xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    outs(%out : tensor<?x32xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 32 : i64, payload_in_workspace = true, use_low_precision = true} -> tensor<?x32xf32>
+  return %1 : tensor<?x32xf32>
+}
+
+func.func @codes(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x32xbf16> {moe.name = "wide", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %out: tensor<?x16xi8> {moe.name = "codes", moe.dims = ["T"]},
+              %scales: tensor<?x4xf8E4M3FN> {moe.name = "scales", moe.dims = ["P"], moe.role = "inout"}, %ctx: !moe.context) -> (tensor<?x16xi8>, tensor<?x4xf8E4M3FN>) {
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %empty = tensor.empty(%ranks) : tensor<?x6x32xbf16>
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x32xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) outs(%empty : tensor<?x6x32xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x32xbf16>, i64)
+  %1:2 = moe.combine payload(%0#0 : tensor<?x6x32xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    outs(%out : tensor<?x16xi8>) output_scales(%scales : tensor<?x4xf8E4M3FN>) context(%ctx)
+    {top_k = 2 : i64, hidden_size = 32 : i64, output_format = "nvfp4", sf_layout = "8x4", output_scalar_scale = 3.5} -> tensor<?x16xi8>, tensor<?x4xf8E4M3FN>
+  return %1#0, %1#1 : tensor<?x16xi8>, tensor<?x4xf8E4M3FN>
 }
 
 func.func @rounds(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},

@@ -38,3 +38,34 @@ func.func @grouped(%x: memref<?x?x8xf32>, %y: memref<64xf32>, %ws: memref<?xi8>,
     outs(%sums : memref<0xf32>) context(%ctx) {top_k = 1 : i64, hidden_size = 1 : i64, layout = "expert_grouped", payload_in_workspace = false}
   return
 }
+
+// Codes: every format in every layout, on tensors and memrefs; rows that travel as E4M3.
+// CHECK-LABEL: func.func @nvfp4
+// CHECK: outs(%{{[^ ]*}} : tensor<?x8xi8>) output_scales(%{{[^ ]*}} : tensor<?x?xf8E4M3FN>) context(%{{[^)]*}})
+// CHECK-SAME: {hidden_size = 16 : i64, output_format = "nvfp4", output_scalar_scale = 2.500000e+00 : f64, sf_layout = "128x4", top_k = 2 : i64, use_low_precision = true} -> tensor<?x8xi8>, tensor<?x?xf8E4M3FN>
+func.func @nvfp4(%x: tensor<?x?x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %offset: i64, %out: tensor<?x8xi8>, %scales: tensor<?x?xf8E4M3FN>,
+                 %ctx: !moe.context) -> (tensor<?x8xi8>, tensor<?x?xf8E4M3FN>) {
+  %0:2 = moe.combine payload(%x : tensor<?x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    outs(%out : tensor<?x8xi8>) output_scales(%scales : tensor<?x?xf8E4M3FN>) context(%ctx)
+    {top_k = 2 : i64, hidden_size = 16 : i64, use_low_precision = true, output_format = "nvfp4", sf_layout = "128x4", output_scalar_scale = 2.5 : f64}
+    -> tensor<?x8xi8>, tensor<?x?xf8E4M3FN>
+  return %0#0, %0#1 : tensor<?x8xi8>, tensor<?x?xf8E4M3FN>
+}
+
+// CHECK-LABEL: func.func @mx
+// CHECK: outs(%{{[^ ]*}} : memref<5x48xui8>) output_scales(%{{[^ ]*}} : memref<8x4xui8>) context(%{{[^)]*}}) {hidden_size = 96 : i64, output_format = "mxfp4", sf_layout = "8x4", top_k = 1 : i64}
+// CHECK: outs(%{{[^ ]*}} : memref<5x96xf8E4M3FN>) output_scales(%{{[^ ]*}} : memref<5x3xf8E8M0FNU>) context(%{{[^)]*}}) {hidden_size = 96 : i64, layout = "expert_grouped", output_format = "mxfp8", top_k = 1 : i64}
+// CHECK: outs(%{{[^ ]*}} : memref<0x96xi8>) output_scales(%{{[^ ]*}} : memref<0x4xi8>)
+func.func @mx(%x: memref<2x7x3x32xf16>, %y: memref<64x96xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %offset: i64, %v: memref<5x48xui8>, %s: memref<8x4xui8>,
+              %w: memref<5x96xf8E4M3FN>, %t: memref<5x3xf8E8M0FNU>, %none: memref<0x96xi8>, %no_scales: memref<0x4xi8>, %ctx: !moe.context) {
+  moe.combine payload(%x : memref<2x7x3x32xf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    outs(%v : memref<5x48xui8>) output_scales(%s : memref<8x4xui8>) context(%ctx)
+    {top_k = 1 : i64, hidden_size = 96 : i64, output_format = "mxfp4", sf_layout = "8x4", output_scalar_scale = 1.0 : f64}
+  moe.combine payload(%y : memref<64x96xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    outs(%w : memref<5x96xf8E4M3FN>) output_scales(%t : memref<5x3xf8E8M0FNU>) context(%ctx)
+    {top_k = 1 : i64, hidden_size = 96 : i64, layout = "expert_grouped", output_format = "mxfp8", sf_layout = "linear", use_low_precision = false}
+  moe.combine payload(%y : memref<64x96xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    outs(%none : memref<0x96xi8>) output_scales(%no_scales : memref<0x4xi8>) context(%ctx)
+    {top_k = 1 : i64, hidden_size = 96 : i64, layout = "expert_grouped", output_format = "mxfp8", sf_layout = "128x4"}
+  return
+}

@@ -67,3 +67,19 @@ func.func @destination_twice(%ids: tensor<?x2xi32>, %x: tensor<?x16xf32>, %y: te
   %1 = linalg.sub ins(%0#0, %0#1 : tensor<4x8x16xf32>, tensor<4x8x16xf32>) outs(%other : tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
   return %1 : tensor<4x8x16xf32>
 }
+
+// The statistics of all ranks are the last destination, and all written.
+// CHECK-LABEL: func.func @statistics
+// CHECK-SAME: %[[STATS:[^:]*]]: memref<8xi32>, %[[ALL:[^:]*]]: memref<4x8xi32>, %[[SUM:[^:]*]]: memref<4x8xi32>, %{{[^:]*}}: !moe.context)
+// CHECK: %[[NEW:.*]] = moe.allocate() {{.*}} : memref<4x8xi32>
+// CHECK-NOT: linalg.copy
+// CHECK: moe.dispatch {{.*}} eplb_stats(%[[STATS]] : memref<8xi32>) {{.*}} eplb_gathered(%[[NEW]] : memref<4x8xi32>)
+// CHECK: linalg.add ins(%[[ALL]], %[[NEW]] : memref<4x8xi32>, memref<4x8xi32>) outs(%[[SUM]] : memref<4x8xi32>)
+func.func @statistics(%ids: tensor<?x2xi32>, %x: tensor<?x16xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %recv: tensor<4x8x16xf32>,
+                      %stats: tensor<8xi32>, %all: tensor<4x8xi32>, %sum: tensor<4x8xi32>, %ctx: !moe.context) -> (tensor<4x8x16xf32>, tensor<4x8xi32>) {
+  %0:3 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x16xf32>) eplb_stats(%stats : tensor<8xi32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%recv : tensor<4x8x16xf32>) eplb_gathered(%all : tensor<4x8xi32>)
+    context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x8x16xf32>, tensor<4x8xi32>, i64)
+  %1 = linalg.add ins(%all, %0#1 : tensor<4x8xi32>, tensor<4x8xi32>) outs(%sum : tensor<4x8xi32>) -> tensor<4x8xi32>
+  return %0#0, %1 : tensor<4x8x16xf32>, tensor<4x8xi32>
+}

@@ -38,7 +38,7 @@ func.func @dispatch_c1_weights_tokens(%ids: memref<5x2xi32>, %w: memref<6x2xf32>
 
 func.func @dispatch_c2_none(%ids: memref<5x2xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %ctx: !moe.context) {
   // expected-error@+1 {{'moe.dispatch' op has 0 payloads, must have 1 to 8}}
-  %0 = "moe.dispatch"(%ids, %ws, %info, %max, %ctx) {top_k = 2 : i64, n_experts = 8 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 1, 1, 1, 0, 0, 0, 1>}
+  %0 = "moe.dispatch"(%ids, %ws, %info, %max, %ctx) {top_k = 2 : i64, n_experts = 8 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 1>}
     : (memref<5x2xi32>, memref<?xi8>, memref<16xi64, #moe.host>, index, !moe.context) -> i64
   return
 }
@@ -614,5 +614,95 @@ func.func @dispatch_c5_remainder(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %
   moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x, %y : memref<5x16xbf16>, memref<5xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
     outs(%r, %s : memref<40x16xbf16>, memref<40xf32>) offsets(%offsets : memref<5xi32>) context(%ctx)
     {top_k = 2 : i64, n_experts = 5 : i64, layout = "expert_grouped", ep_size = 2 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c10_local_alone(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_local_stats' is there, but 'eplb_gathered_stats' is not: add it, or leave out both}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<8xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c10_gathered_alone(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x8xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_gathered_stats' is there, but 'eplb_local_stats' is not: add it, or leave out both}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c10_sizes(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<7xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x8xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_gathered_stats' has size 8 in dimension 1, but dimension 0 of operand 'eplb_local_stats' is 7}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<7xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c10_ranks(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<2x8x16xbf16>, %all: memref<4x8xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_gathered_stats' has size 4 in dimension 0, but ep_size is 2}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<8xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<2x8x16xbf16>) eplb_gathered(%all : memref<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64, ep_size = 2 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c10_none(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<0xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x?xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_local_stats' has size 0 in dimension 0, must be from 1 to n_experts = 8}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<0xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x?xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c10_experts(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<9xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x9xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_local_stats' has size 9 in dimension 0, must be from 1 to n_experts = 8}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<9xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x9xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c10_experts_of_all(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<?xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x9xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_gathered_stats' has size 9 in dimension 1, must be from 1 to n_experts = 8}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<?xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x9xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_s1_statistics(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: tensor<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x8xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_local_stats' is a tensor, but operand 'topk_ids' is a memref: use tensors or memrefs throughout}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : tensor<8xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_s2_statistics(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x8xi32, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand 'eplb_gathered_stats' must be in device memory, which is the default memory space: its type has another one}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<8xi32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x8xi32, #moe.host>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_element_of_statistics(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %stats: memref<8xi64>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<4x8x16xbf16>, %all: memref<4x8xi32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.dispatch' op operand #2 must be 1-D tensor or memref of i32 (signless or ui32), but got 'memref<8xi64>'}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<8xi64>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
   return
 }

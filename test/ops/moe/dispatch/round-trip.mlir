@@ -65,3 +65,26 @@ func.func @other_element_types(%ids: memref<?x1xi32>, %x0: memref<?xf32>, %x1: m
     context(%ctx) {top_k = 1 : i64, n_experts = 1 : i64} -> (i64)
   return
 }
+
+// Numbers for load balancing, in both layouts.
+// CHECK-LABEL: func.func @statistics
+// CHECK: payloads(%{{[^)]*}}) eplb_stats(%{{[^ ]*}} : tensor<8xi32>) workspace
+// CHECK-SAME: recv_counts(%{{[^ ]*}} : tensor<4xi32>) eplb_gathered(%{{[^ ]*}} : tensor<4x8xi32>) context(%{{[^)]*}}) {n_experts = 8 : i64, top_k = 2 : i64} -> (tensor<4x?x16xbf16>, tensor<4xi32>, tensor<4x8xi32>, i64)
+func.func @statistics(%ids: tensor<?x2xi32>, %x: tensor<?x16xbf16>, %stats: tensor<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+                      %recv: tensor<4x?x16xbf16>, %counts: tensor<4xi32>, %all: tensor<4x8xi32>, %ctx: !moe.context) -> (tensor<4x?x16xbf16>, tensor<4xi32>, tensor<4x8xi32>) {
+  %0:4 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x16xbf16>) eplb_stats(%stats : tensor<8xi32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%recv : tensor<4x?x16xbf16>) recv_counts(%counts : tensor<4xi32>)
+    eplb_gathered(%all : tensor<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x?x16xbf16>, tensor<4xi32>, tensor<4x8xi32>, i64)
+  return %0#0, %0#1, %0#2 : tensor<4x?x16xbf16>, tensor<4xi32>, tensor<4x8xi32>
+}
+
+// CHECK-LABEL: func.func @statistics_grouped
+// CHECK: topk_weights(%{{[^)]*}}) payloads(%{{[^)]*}}) eplb_stats(%{{[^ ]*}} : memref<?xui32>) workspace
+// CHECK-SAME: offsets(%{{[^ ]*}} : memref<3xi32>) eplb_gathered(%{{[^ ]*}} : memref<?x1xi32>) context
+func.func @statistics_grouped(%ids: memref<5x2xi32>, %w: memref<5x2xf32>, %x: memref<5x16xf16>, %stats: memref<?xui32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>,
+                              %max: index, %recv: memref<64x16xf16>, %offsets: memref<3xi32>, %all: memref<?x1xi32>, %ctx: !moe.context) {
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) topk_weights(%w : memref<5x2xf32>) payloads(%x : memref<5x16xf16>) eplb_stats(%stats : memref<?xui32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%recv : memref<64x16xf16>) offsets(%offsets : memref<3xi32>)
+    eplb_gathered(%all : memref<?x1xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64, ep_size = 4 : i64, layout = "expert_grouped"} -> (i64)
+  return
+}
