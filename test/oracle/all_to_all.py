@@ -10,7 +10,7 @@ import numpy as np
 
 import formats_model as formats
 from all_to_all_model import Routing, combine_grouped, combine_rank_major, from_f32, quantize_sums, to_f32
-from moert import MoertError, Tensor, decode, encode, expect_error, make_tensor, run_ranks, typed
+from moert import MoertError, Tensor, decode, encode, expect_error, make_tensor, run_ranks, run_tests, typed
 from quantize import SCALE_TYPES, VALUE_TYPES, Guarded
 
 FIELDS = ['FLAG_VAL', 'LOCAL_TOKEN_COUNTER', 'SEND_COUNTERS', 'RECV_COUNTERS', 'DISPATCH_COMPLETION_FLAGS', 'COMBINE_COMPLETION_FLAGS',
@@ -689,12 +689,5 @@ def test_view():
     run_ranks(2, rank_main)
 
 
-def main():
-    for name, test in list(globals().items()):
-        if name.startswith('test_'):
-            test()
-            print('ok', name)
-
-
 if __name__ == '__main__':
-    main()
+    run_tests(globals())

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from all_to_all import HIDDEN, Inputs, Round, Workspace, combine, dispatch, poisoned, random_values, same_bits
-from moert import decode, encode, expect_error, run_ranks, typed
+from moert import decode, encode, expect_error, run_ranks, run_tests, typed
 
 OUTPUTS = ('moe_allreduce_out', 'residual_out', 'norm_out')
 EPSILON = {'bf16': 2.0**-8, 'f16': 2.0**-11, 'f32': 2.0**-24}
@@ -322,12 +322,5 @@ def test_largest():
     play([Case(8, 64, 7168, 'bf16', room=2)], seed=9, repeats=1)
 
 
-def main():
-    for name, test in list(globals().items()):
-        if name.startswith('test_'):
-            test()
-            print('ok', name, flush=True)
-
-
 if __name__ == '__main__':
-    main()
+    run_tests(globals())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from all_to_all_model import fused_multiply_add, to_f32
-from moert import decode, encode, run_ranks, typed
+from moert import decode, encode, run_ranks, run_tests, typed
 
 POISON = 0xA5
 BITS = {'bf16': np.uint16, 'f16': np.float16, 'f32': np.float32}
@@ -246,12 +246,5 @@ def test_identity():
     assert np.linalg.norm(total - want) / np.linalg.norm(want) < 4e-3
 
 
-def main():
-    for name, test in list(globals().items()):
-        if name.startswith('test_'):
-            test()
-            print('ok', name)
-
-
 if __name__ == '__main__':
-    main()
+    run_tests(globals())

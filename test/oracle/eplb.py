@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from moert import MoertError, check, expect_error, library, run_ranks, typed
+from moert import MoertError, check, expect_error, library, run_ranks, run_tests, typed
 
 EPLB_GATHERED_STATS = 8  # of metainfo
 POISON = -0x5A5A5A5B  # 0xA5 in every byte
@@ -230,12 +230,5 @@ def test_no_room_for_rows():
     run_ranks(1, rank_main)
 
 
-def main():
-    for name, test in list(globals().items()):
-        if name.startswith('test_'):
-            test()
-            print('ok', name)
-
-
 if __name__ == '__main__':
-    main()
+    run_tests(globals())

@@ -277,6 +277,14 @@ def run_ranks(size, function, catch=False, options=lambda rank: {}, **common):
     return outcomes
 
 
+def run_tests(names):
+    """Call every test_... of a module's globals() in their order."""
+    for name, test in list(names.items()):
+        if name.startswith('test_'):
+            test()
+            print('ok', name, flush=True)
+
+
 def expect_error(name, text, function, *args, **named):
     """Assert that the call fails with the status `name` and exactly this last error."""
     try:
