@@ -240,7 +240,10 @@ static void shape_quantized(quantized_output *output, exchange_layer *l) {
   l->combine_args.output_scales = &scales->memory->tensor;
 }
 
-static void set_output(exchange_layer *l, const output_case *what) {
+static void open_output(exchange_layer *l, quantized_output *output, gpu_rank *rank) {
+  const output_case *what = rank->user;
+  exchange_open(l, rank, &what->what, 0);
+  if (what->format != NONE) open_quantized(output, rank, what);
   l->combine_params.use_low_precision = what->low;
   l->combine_params.output_format = what->format;
   l->combine_params.sf_layout = what->layout;
@@ -263,9 +266,7 @@ static void play_output(gpu_rank *rank) {
   const output_case *what = rank->user;
   exchange_layer l;
   quantized_output output = {0};
-  exchange_open(&l, rank, &what->what, 0);
-  if (what->format != NONE) open_quantized(&output, rank, what);
-  set_output(&l, what);
+  open_output(&l, &output, rank);
   for (int64_t round = 0; round < what->what.rounds; ++round) {
     int64_t most, tokens = tokens_of(rank, &what->what, round, &most);
     play_output_round(&l, &output, tokens, most);
@@ -278,9 +279,7 @@ static void replay_output(gpu_rank *rank) {
   const output_case *what = rank->user;
   exchange_layer l;
   quantized_output output = {0};
-  exchange_open(&l, rank, &what->what, 0);
-  open_quantized(&output, rank, what);
-  set_output(&l, what);
+  open_output(&l, &output, rank);
   exchange_shape(&l, what->what.max_tokens - rank->rank % 2, what->what.max_tokens);
   shape_quantized(&output, &l);
   cudaGraphExec_t executable = replay_layer(&l, output.codes.memory, output.scales.memory);
@@ -289,12 +288,9 @@ static void replay_output(gpu_rank *rank) {
 
 // A combine that fails leaves NaN in codes and scales, padding included.
 static void leave_out_a_row_of_codes(gpu_rank *rank) {
-  const output_case *what = rank->user;
   exchange_layer l;
   quantized_output output = {0};
-  exchange_open(&l, rank, &what->what, 0);
-  open_quantized(&output, rank, what);
-  set_output(&l, what);
+  open_output(&l, &output, rank);
   exchange_fill(&l);
   shape_quantized(&output, &l);
   CHECK_OK(exchange_wait(&l, exchange_dispatch(&l)));

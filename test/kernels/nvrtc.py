@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compile the device functions that other kernels may use with NVRTC, which has none of the host's headers.
 
-    nvrtc.py [--library LIBNVRTC]
+    nvrtc.py [--nvrtc LIBNVRTC]
 
 For each architecture that is named below a kernel takes tiles of 8 and of 16 numbers to every format and back. It must compile without a warning, and every
 kernel must be in the program.
@@ -76,9 +76,9 @@ def compile_for(nvrtc, architecture):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--library', default='libnvrtc.so.13')
+    parser.add_argument('--nvrtc', default='libnvrtc.so.13')
     options = parser.parse_args()
-    nvrtc = ctypes.CDLL(options.library)
+    nvrtc = ctypes.CDLL(options.nvrtc)
     for architecture in ARCHITECTURES:
         compile_for(nvrtc, architecture)
 
