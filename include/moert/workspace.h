@@ -39,16 +39,27 @@ enum {
   MOERT_METAINFO_STATE = 15,                    /* which ranks live, and whether an exchange failed; private */
   MOERT_METAINFO_FIELDS = 16
 };
+
+/* Regions behind those of metainfo, which only kernels use. */
+enum {
+  MOERT_WORKSPACE_DISPATCH_ROW_FLAGS = MOERT_METAINFO_FIELDS, /* u32[ep_size][max_num_tokens]: epoch at which each row had arrived */
+  MOERT_WORKSPACE_COMBINE_ROW_FLAGS,                          /* likewise for the rows that a combine brings back */
+  MOERT_WORKSPACE_GROUP_COUNTS,                               /* u64[ep_size][local experts + 1]: epoch << 32 | rows for an expert; last: all rows */
+  MOERT_WORKSPACE_RECV_TOPK_INDICES,                          /* i32[ep_size][R][top_k]: place among the rows of (source, expert) */
+  MOERT_WORKSPACE_COMBINE_ARRIVALS,                           /* rows that a combine brings back, [ep_size][R], as TOPK_SEND_INDICES counts them */
+  MOERT_WORKSPACE_FIELDS
+};
 enum {
   MOERT_WORKSPACE_ALIGNMENT = 128, /* of the slab and of each region from DISPATCH_COMPLETION_FLAGS on */
   MOERT_WORKSPACE_MAX_TOP_K = 32,
   MOERT_WORKSPACE_MAX_PAYLOADS = 8,
+  MOERT_WORKSPACE_MAX_GROUPED_EXPERTS = 8192, /* n_experts of a dispatch with layout expert_grouped on devices */
   MOERT_WORKSPACE_STATE_BYTES = 256
 };
 
 typedef struct moert_workspace_layout {
-  int64_t offsets[MOERT_METAINFO_FIELDS];
-  int64_t bytes; /* of the slab */
+  int64_t offsets[MOERT_WORKSPACE_FIELDS]; /* metainfo shows the first MOERT_METAINFO_FIELDS */
+  int64_t bytes;                           /* of the slab */
 } moert_workspace_layout;
 
 static inline int64_t moert_workspace_align(int64_t bytes) {
@@ -59,6 +70,7 @@ static inline int64_t moert_workspace_align(int64_t bytes) {
 static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspace_info *info) {
   const int64_t ranks = info->ep_size, words = 4 * ranks, rows = ranks * info->max_num_tokens;
   const int64_t choices = 4 * MOERT_WORKSPACE_MAX_TOP_K * info->max_num_tokens;
+  const int64_t combined = moert_workspace_align(rows * info->combine_bytes_per_token);
   const struct {
     int field;
     int64_t bytes;
@@ -72,9 +84,14 @@ static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspa
                  {MOERT_METAINFO_RECV_TOPK_ROWS, choices * ranks},
                  {MOERT_METAINFO_RECV_TOPK_WEIGHTS, choices * ranks},
                  {MOERT_METAINFO_STATE, MOERT_WORKSPACE_STATE_BYTES},
+                 {MOERT_WORKSPACE_DISPATCH_ROW_FLAGS, 4 * rows},
+                 {MOERT_WORKSPACE_COMBINE_ROW_FLAGS, 4 * rows},
+                 {MOERT_WORKSPACE_GROUP_COUNTS, 8 * (MOERT_WORKSPACE_MAX_GROUPED_EXPERTS + 2 * ranks)},
+                 {MOERT_WORKSPACE_RECV_TOPK_INDICES, choices * ranks},
                  {MOERT_METAINFO_PAYLOAD_DATA,
                   moert_workspace_align(rows * info->dispatch_bytes_per_token) + MOERT_WORKSPACE_MAX_PAYLOADS * MOERT_WORKSPACE_ALIGNMENT},
-                 {MOERT_METAINFO_COMBINE_DATA, moert_workspace_align(rows * info->combine_bytes_per_token)}};
+                 {MOERT_METAINFO_COMBINE_DATA, combined},
+                 {MOERT_WORKSPACE_COMBINE_ARRIVALS, combined}};
   moert_workspace_layout layout = {{0}, 0};
   int64_t end = 8 + 2 * words; /* FLAG_VAL at 0, LOCAL_TOKEN_COUNTER, SEND_COUNTERS, RECV_COUNTERS */
   size_t i;

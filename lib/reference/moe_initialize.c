@@ -104,7 +104,7 @@ static moert_status initialize(initialize_call *call) {
   if (!status) status = moert__context_copy(call->context, slab + call->layout.offsets[MOERT_METAINFO_STATE], &state, sizeof state);
   if (status) return status;
   note->info = call->info;
-  memcpy(moert__data(call->args->metainfo), call->layout.offsets, sizeof call->layout.offsets);
+  memcpy(moert__data(call->args->metainfo), call->layout.offsets, MOERT_METAINFO_FIELDS * sizeof *call->layout.offsets);
   return MOERT_OK;
 }
 

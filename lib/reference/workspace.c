@@ -39,7 +39,7 @@ static moert__workspace_note *find_note(moert_comm *comm, const moert_tensor *wo
   moert__workspace_note *note = moert__symmetric_note(comm, moert__data(workspace));
   if (!note || !note->info.ep_size) return NULL;
   moert_workspace_layout layout = moert_workspace_lay_out(&note->info);
-  return memcmp(moert__data(metainfo), layout.offsets, sizeof layout.offsets) ? NULL : note;
+  return memcmp(moert__data(metainfo), layout.offsets, MOERT_METAINFO_FIELDS * sizeof *layout.offsets) ? NULL : note;
 }
 
 moert_status moert__workspace_open(moert_context *context, const char *name, int64_t value, const moert_tensor *workspace,
@@ -72,12 +72,25 @@ moert_status moert__workspace_open(moert_context *context, const char *name, int
 //===--- recovery ---------------------------------------------------------------------------------===//
 
 // The words of the protocol lie in these regions: epoch and counters together at the start, which the first of the flags follows.
-static const int protocol_fields[] = {MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS, MOERT_METAINFO_ANNOUNCEMENTS,
-                                      MOERT_METAINFO_COUNT_FLAGS, MOERT_METAINFO_STATE};
+static const int protocol_fields[] = {MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS,
+                                      MOERT_METAINFO_COMBINE_COMPLETION_FLAGS,
+                                      MOERT_METAINFO_ANNOUNCEMENTS,
+                                      MOERT_METAINFO_COUNT_FLAGS,
+                                      MOERT_METAINFO_STATE,
+                                      MOERT_WORKSPACE_DISPATCH_ROW_FLAGS,
+                                      MOERT_WORKSPACE_COMBINE_ROW_FLAGS,
+                                      MOERT_WORKSPACE_GROUP_COUNTS};
 
-static size_t protocol_bytes(int field, int32_t ranks) {
-  if (field == MOERT_METAINFO_STATE) return MOERT_WORKSPACE_STATE_BYTES;
-  return (size_t)ranks * (field == MOERT_METAINFO_ANNOUNCEMENTS ? 2 * sizeof(uint64_t) : sizeof(uint32_t));
+static size_t protocol_bytes(int field, const moert_workspace_info *info) {
+  size_t ranks = (size_t)info->ep_size;
+  switch (field) {
+  case MOERT_METAINFO_STATE: return MOERT_WORKSPACE_STATE_BYTES;
+  case MOERT_METAINFO_ANNOUNCEMENTS: return 2 * ranks * sizeof(uint64_t);
+  case MOERT_WORKSPACE_DISPATCH_ROW_FLAGS:
+  case MOERT_WORKSPACE_COMBINE_ROW_FLAGS: return ranks * (size_t)info->max_num_tokens * sizeof(uint32_t);
+  case MOERT_WORKSPACE_GROUP_COUNTS: return (MOERT_WORKSPACE_MAX_GROUPED_EXPERTS + 2 * ranks) * sizeof(uint64_t);
+  default: return ranks * sizeof(uint32_t);
+  }
 }
 
 // Clears the words of a slab, and begins its state anew.
@@ -86,7 +99,7 @@ static moert_status clear_protocol(const moert__backend *backend, int32_t device
   moert__slab_state state = {.mask = mask, .self = (uintptr_t)slab};
   moert_status status = backend->fill(device, NULL, slab, 0, (size_t)layout.offsets[protocol_fields[0]]);
   for (size_t i = 0; i < sizeof protocol_fields / sizeof *protocol_fields && !status; ++i) {
-    size_t bytes = protocol_bytes(protocol_fields[i], (int32_t)info->ep_size);
+    size_t bytes = protocol_bytes(protocol_fields[i], info);
     status = backend->fill(device, NULL, slab + layout.offsets[protocol_fields[i]], 0, bytes);
   }
   if (!status) status = backend->copy(device, NULL, slab + layout.offsets[MOERT_METAINFO_STATE], &state, sizeof state);

@@ -85,13 +85,17 @@ moert_status moert__check_ranks_on_device(const moert__backend *backend, int32_t
                      device, backend->ranks_per_device);
 }
 
+// How many ranks are on the device of rank r, itself included.
+static int32_t count_on_device(const moert__group *group, int32_t r) {
+  int32_t ranks = 0;
+  for (int32_t other = 0; other < group->size; ++other) ranks += group->devices[other] == group->devices[r];
+  return ranks;
+}
+
 static moert_status check_crowding(const moert__group *group) {
   moert_status status = MOERT_OK;
-  for (int32_t r = 0; r < group->size && !status; ++r) {
-    int32_t ranks = 0;
-    for (int32_t other = 0; other < group->size; ++other) ranks += group->devices[other] == group->devices[r];
-    status = moert__check_ranks_on_device(group->backend, group->devices[r], ranks);
-  }
+  for (int32_t r = 0; r < group->size && !status; ++r)
+    status = moert__check_ranks_on_device(group->backend, group->devices[r], count_on_device(group, r));
   return status;
 }
 
@@ -152,11 +156,12 @@ void moert__release_group(moert__group *group) {
 
 //===--- ranks ------------------------------------------------------------------------------------===//
 
-moert_comm *moert__create_rank(moert__group *group, int32_t rank, int64_t timeout_ms) {
+moert_comm *moert__create_rank(moert__group *group, int32_t rank, int32_t on_device, int64_t timeout_ms) {
   moert_comm *comm = calloc(1, sizeof *comm);
   if (!comm) return NULL;
   comm->group = group;
   comm->rank = rank;
+  comm->on_device = on_device;
   comm->timeout_ms = timeout_ms;
   comm->mask = UINT64_MAX >> (MOERT_MAX_RANKS - group->size);
   pthread_mutex_init(&comm->records_lock, NULL);
@@ -172,7 +177,7 @@ static void free_rank(moert_comm *comm) {
 static moert_status create_ranks(moert__group *group, int64_t timeout_ms, moert_comm **comms) {
   moert_comm *made[MOERT_MAX_RANKS] = {0};
   int32_t count = 0, size = group->size;
-  while (count < size && (made[count] = moert__create_rank(group, count, timeout_ms))) ++count;
+  while (count < size && (made[count] = moert__create_rank(group, count, count_on_device(group, count), timeout_ms))) ++count;
   if (count == size) {
     memcpy(comms, made, (size_t)size * sizeof *comms);
     return MOERT_OK;
@@ -219,6 +224,8 @@ moert_device moert_comm_device(const moert_comm *comm) {
 }
 
 const moert__backend *moert__comm_backend(const moert_comm *comm) { return comm->group->backend; }
+
+int32_t moert__comm_ranks_on_device(const moert_comm *comm) { return comm->on_device; }
 
 uint32_t moert__comm_recoveries(const moert_comm *comm) { return comm->recoveries; }
 

@@ -116,6 +116,7 @@ typedef struct moert__record_link moert__record_link; // record.c
 struct moert_comm {
   moert__group *group;
   int32_t rank;
+  int32_t on_device; // ranks of the communicator that are on this one's device, itself included
   int64_t timeout_ms;
   uint64_t mask;     // the ranks that live
   uint32_t meetings; // so far
@@ -146,7 +147,7 @@ moert_status moert__check_ranks_on_device(const moert__backend *backend, int32_t
 moert_status moert__create_group(const moert__group *described, int32_t first, int32_t count, moert__group **made);
 void moert__release_group(moert__group *group);
 // NULL if there is no memory.
-moert_comm *moert__create_rank(moert__group *group, int32_t rank, int64_t timeout_ms);
+moert_comm *moert__create_rank(moert__group *group, int32_t rank, int32_t on_device, int64_t timeout_ms);
 // An error that stands, be it one of a kernel that nobody has looked at yet: a collective returns it without waiting for anybody.
 moert_status moert__standing_error(moert_comm *comm);
 moert_status moert__check_timeout(const moert_comm *comm, int64_t *timeout_ms); // and put the default for 0

@@ -170,14 +170,15 @@ static int32_t count_neighbours(const joining *j) {
 // A communicator, unless one of the others has none.
 static moert_status enter(joining *j, moert_comm **comm) {
   moert_status status = check_hellos(j);
-  if (!status) status = moert__check_ranks_on_device(j->described.backend, j->described.devices[j->rank], count_neighbours(j));
+  const int32_t on_device = count_neighbours(j);
+  if (!status) status = moert__check_ranks_on_device(j->described.backend, j->described.devices[j->rank], on_device);
   if (!status && j->rank != 0) status = open_place(j);
   if (status) return status;
   moert__group *group;
   status = moert__create_group(&j->described, j->rank, 1, &group);
   j->described.place = NULL; // the group's now
   if (status) return status;
-  *comm = moert__create_rank(group, j->rank, j->timeout_ms);
+  *comm = moert__create_rank(group, j->rank, on_device, j->timeout_ms);
   if (!*comm) {
     moert__release_group(group);
     return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a communicator of %" PRId32 " ranks", j->size);

@@ -92,6 +92,9 @@ MOERT__SHARED moert_status moert__context_check_not_capturing(const moert_contex
 
 //===--- comm.c -----------------------------------------------------------------------------------===//
 
+// How many ranks of the communicator are on this one's device, itself included: kernels of all of them wait for each other there.
+MOERT__SHARED int32_t moert__comm_ranks_on_device(const moert_comm *comm);
+
 // Record this rank's first error for itself and its peers. Statuses of class 1 and 2 and STOPPED are not recorded.
 MOERT__SHARED void moert__comm_note(moert_comm *comm, moert_status status);
 

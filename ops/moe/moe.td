@@ -319,6 +319,10 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
     `eplb_local_stats` are numbers for load balancing, such as how often each expert was chosen: `eplb_gathered_stats`[s, :] become those of rank s, on all
     ranks. Whether they are there, and how many, must be the same on all ranks.
 
+    `max_sms`: on GPUs the op occupies at most so many multiprocessors, and leaves the others to what runs beside it; 0: as many as it can use. Ranks may
+    differ in it. `enable_pdl`: on GPUs the kernel may start before the one in front of it on the stream has ended, for whose end it waits before it reads
+    or writes anything (programmatic dependent launch). Results are the same.
+
     Collective: every rank must call it, also with T = 0. Dispatch and combine alternate. The workspace must have been initialised.
 
     Constraints:
@@ -341,6 +345,8 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
       Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 65536>:$n_experts,
       DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
+      DefaultValuedAttr<Moe_Int<0, 1024>, "0">:$max_sms,
+      DefaultValuedAttr<BoolAttr, "true">:$enable_pdl,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors, I64:$combine_payload_offset);
   let destinations = ["recv", "recv_counts", "offsets", "eplb_gathered_stats"];
@@ -375,6 +381,7 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
       type; the rest is as above. With `payload_in_workspace` the payload is overwritten by that: nothing may read it behind the op.
     - `output_format`: the sum is rounded to the payload's type, and then quantised as `moe.quantize` does it: `out` gets the codes, `output_scales` the
       scales in `sf_layout`, whose padding becomes zero. `output_scalar_scale` is G of `nvfp4`. docs/formats.md says what the codes are.
+    - `max_sms`, `enable_pdl`: as in `moe.dispatch`.
 
     R, `top_k` and `layout` must be those of the dispatch. `combine_payload_offset` is the result of the dispatch. With `payload_in_workspace` (rank_major) the payload is the
     view of the workspace at that offset, and is not copied.
@@ -404,6 +411,8 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
       DefaultValuedAttr<Moe_OneOf<["none", "nvfp4", "mxfp4", "mxfp8"]>, "\"none\"">:$output_format,
       DefaultValuedAttr<Moe_OneOf<["linear", "128x4", "8x4"]>, "\"linear\"">:$sf_layout,
       DefaultValuedAttr<Moe_Float, "1.0">:$output_scalar_scale,
+      DefaultValuedAttr<Moe_Int<0, 1024>, "0">:$max_sms,
+      DefaultValuedAttr<BoolAttr, "true">:$enable_pdl,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["out", "output_scales"];
