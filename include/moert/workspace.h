@@ -53,7 +53,7 @@ enum {
   MOERT_WORKSPACE_ALIGNMENT = 128, /* of the slab and of each region from DISPATCH_COMPLETION_FLAGS on */
   MOERT_WORKSPACE_MAX_TOP_K = 32,
   MOERT_WORKSPACE_MAX_PAYLOADS = 8,
-  MOERT_WORKSPACE_MAX_GROUPED_EXPERTS = 8192, /* n_experts of a dispatch with layout expert_grouped on devices */
+  MOERT_WORKSPACE_MAX_GROUPED_EXPERTS = 4096, /* n_experts of a dispatch with layout expert_grouped on devices */
   MOERT_WORKSPACE_STATE_BYTES = 256
 };
 

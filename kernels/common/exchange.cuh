@@ -33,6 +33,7 @@
 #define MOE_KERNELS_EXCHANGE_CUH
 
 #include "kernels/common/device.cuh"
+#include "kernels/common/formats.cuh"
 #include "kernels/common/launch.cuh"
 #include "lib/reference/slab.h"
 #include "lib/reference/workspace.h"
@@ -40,7 +41,8 @@
 // What kernels know of a workspace and the ranks that share it; a part of their parameter.
 struct Exchange {
   moert__watch watch;
-  int64_t offsets[MOERT_METAINFO_FIELDS];
+  unsigned long long mask; // of the ranks that take part, if they live
+  int64_t offsets[MOERT_WORKSPACE_FIELDS];
   char *slabs[MOERT_MAX_RANKS]; // of each rank, as this rank addresses it
 };
 
@@ -62,7 +64,9 @@ __device__ inline moert__slab_state *stateOf(const Exchange &exchange) { return 
 
 __device__ inline bool hasFailed(const Exchange &exchange) { return stateOf(exchange)->failed != 0; }
 
-__device__ inline bool lives(const Exchange &exchange, int rank) { return rank < exchange.watch.ranks && (stateOf(exchange)->mask >> rank & 1) != 0; }
+__device__ inline bool lives(const Exchange &exchange, int rank) {
+  return rank < exchange.watch.ranks && ((stateOf(exchange)->mask & exchange.mask) >> rank & 1) != 0;
+}
 
 // How many rows of the last dispatch came from `source`. A rank that is out may still write its count.
 __device__ inline int64_t receivedFrom(const Exchange &exchange, int source) {
@@ -262,9 +266,8 @@ __device__ inline void copyRow(char *const *bases, int count, int64_t place, con
   }
 }
 
-// Fills an output with ones, with all blocks of a kernel.
-__device__ inline void poison(const Output &output) {
-  int64_t first = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+// Fills an output with ones, with `step` threads of which this is number `first`.
+__device__ inline void poison(const Output &output, int64_t first, int64_t step) {
   int64_t skew = -reinterpret_cast<intptr_t>(output.data) & 15, head = skew < output.bytes ? skew : output.bytes;
   int64_t vectors = (output.bytes - head) / 16, tail = head + 16 * vectors;
   const uint4 ones = {~0u, ~0u, ~0u, ~0u};
@@ -273,10 +276,39 @@ __device__ inline void poison(const Output &output) {
   for (int64_t i = tail + first; i < output.bytes; i += step) output.data[i] = static_cast<char>(0xff);
 }
 
+// With all blocks of a kernel, or with one.
+__device__ inline void poison(const Output &output) {
+  poison(output, blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x, static_cast<int64_t>(gridDim.x) * blockDim.x);
+}
+__device__ inline void poisonByBlock(const Output &output) { poison(output, threadIdx.x, blockDim.x); }
+
 //===--- elements ---------------------------------------------------------------------------------===//
 
 // Floating-point rows are worked on in pieces of 8 elements: 16 bytes of a 16-bit type.
 const int kPiece = 8;
+
+// Between a piece and the vectors that it is in memory.
+template <moert__format kFormat, int kWords> __device__ void unpackPiece(const uint4 (&vectors)[kWords], float (&piece)[kPiece]) {
+  const uint32_t *words = reinterpret_cast<const uint32_t *>(vectors);
+  if constexpr (kFormat == MOERT__F32) {
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) piece[i] = moert__float(words[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPiece / 2; ++i) pairFrom16Bits<kFormat>(words[i], &piece[2 * i], &piece[2 * i + 1]);
+  }
+}
+
+template <moert__format kFormat, int kWords> __device__ void packPiece(const float (&piece)[kPiece], uint4 (&vectors)[kWords]) {
+  uint32_t *words = reinterpret_cast<uint32_t *>(vectors);
+  if constexpr (kFormat == MOERT__F32) {
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) words[i] = moert__bits(piece[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPiece / 2; ++i) words[i] = pairTo16Bits<kFormat>(piece[2 * i], piece[2 * i + 1]);
+  }
+}
 
 // `aligned`: all pieces are whole and begin at multiples of 16 bytes. Otherwise `count` of them are loaded, and the rest is 0.
 template <moert__format kFormat> __device__ void loadPiece(const void *elements, int64_t index, int count, bool aligned, float (&piece)[kPiece]) {
@@ -286,8 +318,7 @@ template <moert__format kFormat> __device__ void loadPiece(const void *elements,
     const uint4 *from = reinterpret_cast<const uint4 *>(static_cast<const char *>(elements) + index * kSize);
 #pragma unroll
     for (int i = 0; i < kPiece * kSize / 16; ++i) words[i] = from[i];
-#pragma unroll
-    for (int i = 0; i < kPiece; ++i) piece[i] = moert__load(kFormat, words, i);
+    unpackPiece<kFormat>(words, piece);
   } else {
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) piece[i] = i < count ? moert__load(kFormat, elements, index + i) : 0.0f;
@@ -298,8 +329,7 @@ template <moert__format kFormat> __device__ void storePiece(void *elements, int6
   const int kSize = kFormat == MOERT__F32 ? 4 : 2;
   uint4 words[kPiece * kSize / 16];
   if (aligned) {
-#pragma unroll
-    for (int i = 0; i < kPiece; ++i) moert__store(kFormat, words, i, piece[i]);
+    packPiece<kFormat>(piece, words);
     uint4 *to = reinterpret_cast<uint4 *>(static_cast<char *>(elements) + index * kSize);
 #pragma unroll
     for (int i = 0; i < kPiece * kSize / 16; ++i) to[i] = words[i];
@@ -325,7 +355,8 @@ __device__ inline int pieceSize(int64_t columns, int64_t begin) { return static_
 inline Exchange exchangeOf(const moert__workspace &workspace, moert_context *context, int op) {
   Exchange exchange = {};
   exchange.watch = moert__context_watch(context, op);
-  for (int field = 0; field < MOERT_METAINFO_FIELDS; ++field) exchange.offsets[field] = workspace.layout.offsets[field];
+  exchange.mask = workspace.mask;
+  for (int field = 0; field < MOERT_WORKSPACE_FIELDS; ++field) exchange.offsets[field] = workspace.layout.offsets[field];
   for (int rank = 0; rank < workspace.ranks; ++rank) exchange.slabs[rank] = workspace.peers[rank];
   return exchange;
 }

@@ -78,20 +78,40 @@ inline moert_status failDevice(cudaError_t error, const char *what) {
 
 inline cudaStream_t streamOf(const moert_context *context) { return static_cast<cudaStream_t>(moert_context_stream(context)); }
 
+struct Grid {
+  dim3 blocks, threads;
+  size_t shared;
+  bool overlaps; // may begin before the kernel in front of it on the stream has ended, and waits for that itself
+};
+
 // `kernel` on the context's stream. A grid without blocks does nothing.
 //
 // The first launch of a kernel may wait for the device, and so for ranks that wait for this one, if its stack does not fit into what is there.
 // Kernels of this library keep everything in registers, up to a few bytes of the 1024 that a thread always has (cudaLimitStackSize).
 template <typename... Parameters, typename... Arguments>
-moert_status launch(const moert_context *context, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, Arguments... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return MOERT_OK;
+moert_status launch(const moert_context *context, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
+  const size_t kAlways = 48 * 1024; // shared memory that needs no leave
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return MOERT_OK;
+  cudaError_t error = cudaSuccess;
+  if (grid.shared > kAlways) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared));
+  if (error != cudaSuccess) return failDevice(error, "shared memory of a kernel");
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared;
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared;
   config.stream = streamOf(context);
-  cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+  config.attrs = &overlap;
+  config.numAttrs = grid.overlaps ? 1 : 0;
+  error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
   return error == cudaSuccess ? MOERT_OK : failDevice(error, "a kernel could not be launched");
+}
+
+template <typename... Parameters, typename... Arguments>
+moert_status launch(const moert_context *context, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared, Arguments... arguments) {
+  return launch(context, kernel, Grid{blocks, threads, shared, false}, arguments...);
 }
 
 inline int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }

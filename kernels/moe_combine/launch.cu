@@ -8,54 +8,45 @@ using namespace combine;
 
 //===--- instances --------------------------------------------------------------------------------===//
 
-using Kernel = void (*)(Call);
+using Kernel = void (*)(Call, RowsFit);
 
-// What makes this rank's rows of the combine area, NULL if they are there, and what adds up a token's rows.
-struct Kernels {
-  Kernel stage, adder;
-};
-
-// The kernels for a payload's type, and for what travels.
-template <moert__format kFormat, typename Wire> Kernel stageOf(const moert__combine_call &checked) {
-  if (checked.grouped) return stageGrouped<kFormat, Wire>;
-  return checked.params->use_low_precision ? stageLowPrecision<kFormat> : checked.params->payload_in_workspace ? nullptr : stageRankMajor;
+template <moert__format kFormat, typename Wire> Kernel genericOf(const moert__combine_call &checked) {
+  if (checked.quantizes) return combineRows<Kind<kFormat, Wire, Layout::any, true, 0, 0>, RowsFit>;
+  return combineRows<Kind<kFormat, Wire, Layout::any, false, 0, 0>, RowsFit>;
 }
 
-template <moert__format kFormat, typename Wire> Kernel genericAdderOf(const moert__combine_call &checked) {
-  return checked.quantizes ? quantizeRows<kFormat, Wire> : addRows<Wire, 0, 0>;
+template <moert__format kFormat> Kernel genericOf(const moert__combine_call &checked) {
+  return checked.params->use_low_precision ? genericOf<kFormat, LowPrecision>(checked) : genericOf<kFormat, Numbers<kFormat>>(checked);
 }
 
-template <moert__format kFormat> void genericKernelsOf(const moert__combine_call &checked, Kernels *chosen) {
-  if (checked.params->use_low_precision)
-    *chosen = {stageOf<kFormat, LowPrecision>(checked), genericAdderOf<kFormat, LowPrecision>(checked)};
-  else
-    *chosen = {stageOf<kFormat, Numbers<kFormat>>(checked), genericAdderOf<kFormat, Numbers<kFormat>>(checked)};
-}
-
-void genericKernels(const moert__combine_call &checked, Kernels *chosen) {
+Kernel genericKernel(const moert__combine_call &checked) {
   switch (checked.payload_format) {
-  case MOERT__BF16: genericKernelsOf<MOERT__BF16>(checked, chosen); break;
-  case MOERT__F16: genericKernelsOf<MOERT__F16>(checked, chosen); break;
-  default: genericKernelsOf<MOERT__F32>(checked, chosen);
+  case MOERT__BF16: return genericOf<MOERT__BF16>(checked);
+  case MOERT__F16: return genericOf<MOERT__F16>(checked);
+  default: return genericOf<MOERT__F32>(checked);
   }
 }
 
-// Instances know hidden_size and top_k; they add rows of the payload's type to such rows.
-template <bool kIsBuilt, moert__format kFormat, int kTopK, int kHidden> Kernel instanceOr(Kernel generic) {
-  if constexpr (kIsBuilt) return addRows<Numbers<kFormat>, kTopK, kHidden>;
+// Instances know hidden_size and top_k; their rows travel in the payload's type, and are not quantised.
+template <bool kIsBuilt, moert__format kFormat, int kTopK, int kHidden> Kernel instanceOr(Kernel generic, bool grouped) {
+  if constexpr (kIsBuilt) {
+    using Rows = Numbers<kFormat>;
+    return grouped ? combineRows<Kind<kFormat, Rows, Layout::grouped, false, kTopK, kHidden>, RowsFit>
+                   : combineRows<Kind<kFormat, Rows, Layout::rankMajor, false, kTopK, kHidden>, RowsFit>;
+  }
   return generic;
 }
 
-moert_status chooseKernels(int32_t instance, const moert__combine_call &checked, Kernels *chosen) {
+moert_status chooseKernel(int32_t instance, const moert__combine_call &checked, Kernel *chosen) {
   const Dtype dtype = dtypeOf(checked.args->payload);
   const int64_t hidden = checked.params->hidden_size, topK = checked.params->top_k;
   const bool plain = !checked.quantizes && !checked.params->use_low_precision;
   Selection selection(instance);
-  genericKernels(checked, chosen);
+  *chosen = genericKernel(checked);
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kHidden, kTopK)                                                                                                \
   if (selection.takes(accepts(Dtype::type, dtype) && hidden == kHidden && topK == kTopK) && plain)                                                   \
-    chosen->adder = instanceOr<MOE_IS_BUILT(set), formatOf(Dtype::type), kTopK, kHidden>(chosen->adder);
+    *chosen = instanceOr<MOE_IS_BUILT(set), formatOf(Dtype::type), kTopK, kHidden>(*chosen, checked.grouped);
 #include "kernels/moe_combine/specializations.def"
 #undef MOE_COLUMNS
 #undef MOE_SPECIALIZATION
@@ -64,9 +55,17 @@ moert_status chooseKernels(int32_t instance, const moert__combine_call &checked,
 
 //===--- the call ---------------------------------------------------------------------------------===//
 
+// Rows of a group: enough for all threads and for the time that a signal takes, few enough that the receiver begins early.
+void shareOut(Call *call) {
+  const int64_t kGroupBytes = 32768, most = kSlots / call->topK < kMaxGroup ? kSlots / call->topK : kMaxGroup;
+  call->team = teamFor(ceilDivide(call->hidden, kPiece), 32);
+  const int64_t teams = kThreads / call->team, fill = kGroupBytes / call->rowBytes, rows = fill < teams ? teams : fill;
+  call->group = static_cast<int32_t>(rows < 1 ? 1 : rows > most ? most : rows);
+}
+
 Call makeCall(const moert__combine_call &checked, moert_context *context) {
   Call call = {};
-  call.exchange = exchangeOf(checked.workspace, context, MOERT__OP_MOE_COMBINE);
+  call.round = roundOf(checked.workspace, context, MOERT__OP_MOE_COMBINE, moert__combine_hash(&checked));
   call.payload = moert__data(checked.args->payload);
   call.out = moert__data(checked.args->out);
   call.tokens = checked.tokens;
@@ -75,6 +74,7 @@ Call makeCall(const moert__combine_call &checked, moert_context *context) {
   call.rowBytes = checked.row_bytes;
   call.wireBytes = checked.wire_bytes;
   call.topK = static_cast<int32_t>(checked.params->top_k);
+  call.grouped = checked.grouped;
   call.outFormat = checked.out_format;
   call.alignedArea = call.hidden % kPiece == 0;
   call.alignedPayload = call.alignedArea && widthOf(addressOf(call.payload)) == 16;
@@ -84,24 +84,21 @@ Call makeCall(const moert__combine_call &checked, moert_context *context) {
   call.global = static_cast<float>(checked.params->output_scalar_scale);
   call.output = outputOf(checked.workspace, checked.args->out);
   call.scales = outputOf(checked.workspace, checked.args->output_scales);
+  call.isBulk = !checked.grouped && !checked.params->use_low_precision && call.width == 16;
+  shareOut(&call);
   return call;
 }
 
-//===--- launches ---------------------------------------------------------------------------------===//
+//===--- the launch -------------------------------------------------------------------------------===//
 
-moert_status launchEnterChecked(moert_context *context, const Call &call, const moert__combine_call &checked) {
-  uint32_t hash = moert__combine_hash(&checked);
-  if (!checked.grouped) return launchEnter(context, call.exchange, hash, -1, NothingToCheck());
-  return launchEnter(context, call.exchange, hash, -1, RowsFit{checked.args->payload->shape[0]});
-}
-
-moert_status launchAll(moert_context *context, const Call &call, const moert__combine_call &checked, const Kernels &kernels) {
-  const dim3 rows(gridFor(call.exchange.watch.ranks * call.maxTokens));
-  moert_status status = launchEnterChecked(context, call, checked);
-  if (!status) status = moert__stop_point(context, "counts"); // those of the dispatch, which hold for its combine
-  if (!status && kernels.stage) status = launch(context, kernels.stage, rows, kThreads, 0, call);
-  if (!status) status = launchComplete(context, call.exchange, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS);
-  return status ? status : launch(context, kernels.adder, dim3(gridFor(call.tokens)), kThreads, 0, call);
+moert_status launchRound(moert_context *context, Call call, const moert__combine_call &checked, Kernel kernel) {
+  const RowsFit fit = {checked.grouped ? checked.args->payload->shape[0] : INT64_MAX};
+  unsigned blocks = 0;
+  moert_status stopped, status = exchangeBlocks(context, call.maxTokens, checked.params->max_sms, &blocks);
+  if (!status) status = passStops(context, &call.round, &stopped);
+  if (status) return status;
+  status = launch(context, kernel, {dim3(blocks), dim3(kBlockThreads), bulk::kStages * bulk::kStageBytes + sizeof(Memory), checked.params->enable_pdl != 0}, call, fit);
+  return status ? status : stopped;
 }
 
 } // namespace
@@ -110,10 +107,10 @@ moert_status moert__cuda_moe_combine(const moert_moe_combine_params *params, con
                                      moert_context *context) {
   moert__combine_call checked;
   moert_status status = moert__combine_check(params, args, context, &checked);
-  Kernels kernels = {};
-  if (!status) status = chooseKernels(instance, checked, &kernels);
+  Kernel kernel;
+  if (!status) status = chooseKernel(instance, checked, &kernel);
   if (status) return status;
-  status = launchAll(context, makeCall(checked, context), checked, kernels);
+  status = launchRound(context, makeCall(checked, context), checked, kernel);
   if (!status) moert__combine_keep(&checked);
   return noteLaunch(context, status);
 }

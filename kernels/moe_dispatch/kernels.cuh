@@ -1,34 +1,57 @@
 //===- kernels.cuh - moe.dispatch on devices ----------------------------------------------------------===//
 //
-// lib/reference/moe_dispatch.c says what is written where; these kernels write the same bits.
+// lib/reference/moe_dispatch.c says what is written where; this kernel writes the same bits.
+//
+// A block has a range of this rank's tokens, and ranges of the rows that come from each peer. It counts which tokens before its own go to which rank,
+// and so knows the places of its rows, with nobody's help. Rows that are received in the workspace are then where they belong. Others it takes to their
+// destinations, one group behind the other as they come, in turns with pushing:
+//
+//   layout expert_grouped   the last block tells each rank how many rows there are for each of its experts. From what all ranks tell, every block finds
+//                           where an expert's rows from a source begin; with each row comes its place among those.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
 #define MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
 
 #include "kernels/common/block.cuh"
-#include "kernels/common/exchange.cuh"
+#include "kernels/common/fused.cuh"
 
 namespace dispatch {
 
-const int kRowThreads = 256;
+using namespace fused;
+
+const int kTile = 32;      // tokens that a block routes at a time
+const int kMaxGroup = 32;  // rows that are pushed or received at a time
 const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 3;
+const int kMaxTopK = MOERT_WORKSPACE_MAX_TOP_K;
+
+// Where received rows have to be: where they arrive, in an output like that, or in the places of the layout expert_grouped.
+enum class Receives { inPlace, copies, groups };
 
 struct Payload {
   const char *from;
   char *recv;
   int64_t rowBytes, area; // `area`: offset in a slab
   int sendWidth, receiveWidth;
+  bool isInPlace, isBulk; // isBulk: the mover pushes it
+  int32_t team;           // threads of a worker's copy of a row
 };
 
-// The parameter of all kernels.
+// Which rank owns an expert: the first `extra` ranks own one more than the others. Quotients of numbers below 2^16 by a product's upper half; a
+// divisor of 1 has the factor 0.
+struct Owners {
+  uint32_t each, extra, more, eachFactor, moreFactor; // `more`: experts of the first `extra` ranks together
+};
+
+// The kernel's parameter.
 struct Call {
-  Exchange exchange;
+  Round round;
   const int32_t *ids;
   const float *weights; // NULL: all are 1
   int64_t tokens, maxTokens, experts, capacity;
-  int32_t topK, numPayloads;
-  bool grouped;
+  int32_t topK, numPayloads, numBulk;
+  int32_t group; // rows that are received at a time
+  Owners owners;
   int32_t *recvCounts, *offsets; // may be NULL
   const int32_t *stats;
   int32_t *gatheredStats;
@@ -37,262 +60,806 @@ struct Call {
   Output outputs[kOutputs];
 };
 
-// Experts stand on ranks in contiguous blocks; the first ranks own one more.
-__device__ inline int64_t firstExpert(const Call &call, int rank) {
-  int64_t ranks = call.exchange.watch.ranks, extra = call.experts % ranks;
-  return rank * (call.experts / ranks) + (rank < extra ? rank : extra);
+//===--- experts ----------------------------------------------------------------------------------===//
+
+__device__ inline uint32_t quotient(uint32_t number, uint32_t factor) { return factor ? __umulhi(number, factor) : number; }
+
+__device__ inline bool isExpert(const Call &call, int32_t id) { return id >= 0 && id < call.experts; }
+
+__device__ inline int ownerOf(const Call &call, int32_t id) {
+  const Owners &owners = call.owners;
+  const uint32_t expert = static_cast<uint32_t>(id);
+  return static_cast<int>(expert < owners.more ? quotient(expert, owners.moreFactor)
+                                               : owners.extra + quotient(expert - owners.more, owners.eachFactor));
 }
 
-// The sum of `value` over a block.
-__device__ inline long long sumOverBlock(long long value) {
-  __shared__ unsigned long long sum;
-  __syncthreads();
-  if (threadIdx.x == 0) sum = 0;
-  __syncthreads();
-  for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(~0u, value, step);
-  if (threadIdx.x % 32 == 0) atomicAdd(&sum, static_cast<unsigned long long>(value));
-  __syncthreads();
-  return static_cast<long long>(sum);
+__device__ inline int32_t firstExpert(const Call &call, int rank) {
+  const uint32_t r = static_cast<uint32_t>(rank);
+  return static_cast<int32_t>(r * call.owners.each + (r < call.owners.extra ? r : call.owners.extra));
 }
 
-//===--- sending ----------------------------------------------------------------------------------===//
+//===--- a block's memory -------------------------------------------------------------------------===//
 
-// Block r finds the rows for rank r, in the order of tokens, and sends their number. An entry of targets and indices belongs to the block of its
-// expert's rank; where there is none, to block 0.
-template <int kTopK> __global__ void __launch_bounds__(kWideThreads) routeTokens(const __grid_constant__ Call call) {
-  const Exchange &exchange = call.exchange;
-  if (hasFailed(exchange)) return;
-  const int topK = kTopK ? kTopK : call.topK, target = static_cast<int>(blockIdx.x);
-  const int64_t begin = firstExpert(call, target), end = firstExpert(call, target + 1);
-  int32_t *targets = regionOf<int32_t>(exchange, MOERT_METAINFO_TOPK_TARGET_RANKS),
-          *indices = regionOf<int32_t>(exchange, MOERT_METAINFO_TOPK_SEND_INDICES);
-  const bool alive = lives(exchange, target);
-  int sent = 0;
-  for (int64_t first = 0; first < call.tokens; first += kWideThreads) {
-    int64_t token = first + threadIdx.x, choices = token < call.tokens ? topK : 0;
-    int slot = -1, count;
-    for (int k = 0; k < choices; ++k) {
-      int64_t id = call.ids[token * topK + k];
-      if (alive && slot < 0 && id >= begin && id < end) slot = k;
-    }
-    int index = sent + sumBefore(slot >= 0 ? 1 : 0, &count);
-    for (int k = 0; k < choices; ++k) {
-      int64_t id = call.ids[token * topK + k];
-      bool isMine = id >= begin && id < end, isNobodys = id < 0 || id >= call.experts;
-      if (!isMine && !(isNobodys && target == 0)) continue;
-      targets[token * topK + k] = k == slot ? target : -1;
-      indices[token * topK + k] = k == slot ? index : -1;
-    }
-    sent += count;
-  }
-  if (threadIdx.x != 0) return;
-  regionOf<int32_t>(exchange, MOERT_METAINFO_SEND_COUNTERS)[target] = sent;
-  if (!alive) return;
-  regionOf<int32_t>(exchange, target, MOERT_METAINFO_RECV_COUNTERS)[exchange.watch.rank] = sent;
-  raiseFlag(exchange, target, MOERT_METAINFO_COUNT_FLAGS);
-}
-
-// Where the rows of one token go.
-struct Destinations {
-  int count;
-  int ranks[MOERT_WORKSPACE_MAX_TOP_K];
-  int64_t rows[MOERT_WORKSPACE_MAX_TOP_K];
-  char *bases[MOERT_WORKSPACE_MAX_TOP_K];
+struct Target {
+  int32_t rank, index;
 };
 
-// By the first warp.
-__device__ inline void findDestinations(const Call &call, int64_t token, int topK, Destinations *found) {
-  const Exchange &exchange = call.exchange;
-  int lane = static_cast<int>(threadIdx.x), target = -1;
-  if (lane < topK) target = regionOf<int32_t>(exchange, MOERT_METAINFO_TOPK_TARGET_RANKS)[token * topK + lane];
-  unsigned sent = __ballot_sync(~0u, target >= 0);
-  if (lane == 0) found->count = __popc(sent);
-  if (target < 0) return;
-  int place = __popc(sent & ((1u << lane) - 1));
-  found->ranks[place] = target;
-  found->rows[place] = exchange.watch.rank * call.maxTokens + regionOf<int32_t>(exchange, MOERT_METAINFO_TOPK_SEND_INDICES)[token * topK + lane];
+// Where the tokens of a tile go.
+struct Tile {
+  int32_t numTargets[kTile];
+  Target targets[kTile][kMaxTopK];
+};
+
+// What a block knows of its tokens; the tables of the layout expert_grouped lie behind it.
+struct Memory {
+  Progress progress; // in tiles
+  bulk::Barriers barriers;
+  int32_t before[kWarps][MOERT_MAX_RANKS]; // rows for each rank of the tokens before this block's, as each warp has counted them
+  int32_t sent[MOERT_MAX_RANKS];           // rows for each rank up to here
+  int32_t totals[MOERT_MAX_RANKS];         // in the last block: of all tokens
+  int32_t received[MOERT_MAX_RANKS];       // rows of each source
+  bool isFull;                       // they have no room
+  Tile tiles[2]; // one is routed while the mover works on the other
+  int32_t places[kMaxGroup * kMaxTopK]; // of the choices of a tile among their experts', and of the rows of a group that is received
+};
+
+// How many choices there are of each expert before the block's next tile.
+__device__ inline int32_t *expertTable(Memory *memory) { return reinterpret_cast<int32_t *>(memory + 1); }
+
+// When peers have told: which row an expert's rows from each source begin at.
+__device__ inline int32_t *baseTable(const Call &call, Memory *memory) { return expertTable(memory) + call.experts; }
+
+// The mover's stages come first in a block's shared memory.
+inline size_t memoryBytes(Receives receives, int64_t experts, int64_t ranks) {
+  const size_t tables = receives == Receives::groups ? static_cast<size_t>(2 * experts + ranks) * sizeof(int32_t) : 0;
+  return bulk::kStages * bulk::kStageBytes + sizeof(Memory) + tables;
 }
 
-// The token's ids and weights, for the receiver to sort by and to combine with. All ids that name no expert are -1: there are numbers left over,
-// which the receiver uses for itself.
-__device__ inline void sendChoices(const Call &call, int64_t token, int topK, const Destinations &to) {
-  for (int i = static_cast<int>(threadIdx.x); i < to.count * topK; i += kRowThreads) {
-    int k = i % topK, destination = i / topK;
-    int64_t place = to.rows[destination] * topK + k;
-    int32_t id = call.ids[token * topK + k];
-    regionOf<int32_t>(call.exchange, to.ranks[destination], MOERT_METAINFO_RECV_TOPK_ROWS)[place] = id < 0 ? -1 : id;
-    regionOf<float>(call.exchange, to.ranks[destination], MOERT_METAINFO_RECV_TOPK_WEIGHTS)[place] =
-        call.weights ? call.weights[token * topK + k] : 1.0f;
+//===--- counting ---------------------------------------------------------------------------------===//
+
+// The experts of a token, in registers if their number is known.
+template <int kTopK> struct Ids {
+  int32_t ids[kTopK];
+  __device__ Ids(const Call &call, int64_t token, bool exists) {
+#pragma unroll
+    for (int k = 0; k < kTopK; ++k) ids[k] = exists ? call.ids[token * kTopK + k] : -1;
   }
+  static __device__ int count(const Call &) { return kTopK; }
+  __device__ int32_t operator[](int k) const { return ids[k]; }
+};
+
+template <> struct Ids<0> {
+  const int32_t *ids;
+  __device__ Ids(const Call &call, int64_t token, bool exists) : ids(exists ? call.ids + token * call.topK : nullptr) {}
+  static __device__ int count(const Call &call) { return call.topK; }
+  __device__ int32_t operator[](int k) const { return ids ? ids[k] : -1; }
+};
+
+template <int kTopK> __device__ unsigned long long ranksOf(const Call &call, const Ids<kTopK> &ids) {
+  unsigned long long named = 0;
+#pragma unroll
+  for (int k = 0; k < ids.count(call); ++k)
+    if (isExpert(call, ids[k])) named |= 1ull << ownerOf(call, ids[k]);
+  return named;
+}
+
+// counts[r]: how many of the tokens [begin, end) that this warp looks at, 32 at a time, go to rank r.
+template <int kTopK> __device__ void countTokens(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *counts) {
+  const int ranks = call.round.exchange.watch.ranks, lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int32_t low = 0, high = 0; // of ranks `lane` and 32 + lane
+#pragma unroll 2
+  for (int64_t first = begin + warp * 32; first < end; first += kThreads) {
+    const Ids<kTopK> ids(call, first + lane, first + lane < end);
+    const unsigned long long named = ranksOf(call, ids) & begun.mask;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int32_t count = __popc(__ballot_sync(~0u, named >> rank & 1));
+      low += rank == lane ? count : 0;
+      high += rank == lane + 32 ? count : 0;
+    }
+  }
+  counts[lane] = low;
+  counts[lane + 32] = high;
+}
+
+// By a warp, all lanes of which get the sum of what the warps have counted.
+__device__ inline int32_t sumOfWarps(const Memory &memory, int rank) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int32_t sum = lane < kWarps ? memory.before[lane][rank] : 0;
+#pragma unroll
+  for (int distance = kWarps / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+  return __shfl_sync(~0u, sum, 0);
+}
+
+// Adds, to table[e], how often the tokens [begin, end) choose expert e.
+__device__ inline void countChoices(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *table) {
+  for (int64_t choice = begin * call.topK + threadIdx.x; choice < end * call.topK; choice += kThreads) {
+    const int32_t id = call.ids[choice];
+    if (isExpert(call, id) && takesPart(begun, ownerOf(call, id))) atomicAdd(&table[id], 1);
+  }
+}
+
+//===--- what peers are told ----------------------------------------------------------------------===//
+
+// The numbers of rows, by the last block, behind all its tokens.
+__device__ inline void sendCounts(const Call &call, const Begun &begun, const int32_t *totals) {
+  const Exchange &exchange = call.round.exchange;
+  const int rank = exchange.watch.rank, peer = static_cast<int>(threadIdx.x);
+  if (peer >= exchange.watch.ranks) return;
+  regionOf<int32_t>(exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = totals[peer];
+  if (takesPart(begun, peer))
+    regionOf<int32_t>(exchange, peer, MOERT_METAINFO_RECV_COUNTERS)[rank] = totals[peer];
+  else
+    regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[peer] = 0;
+}
+
+__device__ inline int64_t localExperts(const Call &call, int rank) { return firstExpert(call, rank + 1) - firstExpert(call, rank); }
+
+// GROUP_COUNTS of rank `at`, of what `from` sends there: a word for each expert and one for all rows. They are their own flags.
+__device__ inline unsigned long long *groupCounts(const Call &call, int at, int from) {
+  return regionOf<unsigned long long>(call.round.exchange, at, MOERT_WORKSPACE_GROUP_COUNTS) + from * (localExperts(call, at) + 1);
+}
+
+__device__ inline unsigned long long countWord(const Begun &begun, int32_t count) {
+  return static_cast<unsigned long long>(begun.epoch) << 32 | static_cast<uint32_t>(count);
+}
+
+template <Receives kReceives>
+__device__ void sendGroupCounts(const Call &call, const Begun &begun, const int32_t *totals, const int32_t *table) {
+  const int rank = call.round.exchange.watch.rank, ranks = call.round.exchange.watch.ranks;
+  for (int32_t expert = static_cast<int32_t>(threadIdx.x); kReceives == Receives::groups && expert < call.experts; expert += kThreads) {
+    const int owner = ownerOf(call, expert);
+    if (takesPart(begun, owner)) storeRelaxed(groupCounts(call, owner, rank) + expert - firstExpert(call, owner), countWord(begun, table[expert]));
+  }
+  for (int peer = static_cast<int>(threadIdx.x); peer < ranks; peer += kThreads)
+    if (takesPart(begun, peer)) storeRelaxed(groupCounts(call, peer, rank) + localExperts(call, peer), countWord(begun, totals[peer]));
 }
 
 // With all blocks of a kernel.
-__device__ inline void sendStats(const Call &call) {
-  const Exchange &exchange = call.exchange;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, row = exchange.watch.rank * call.statsStride;
-  for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < call.numStats; i += step)
+__device__ inline void sendStats(const Call &call, const Begun &begun) {
+  const Exchange &exchange = call.round.exchange;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads, row = exchange.watch.rank * call.statsStride;
+  for (int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x; i < call.numStats; i += step)
     for (int peer = 0; peer < exchange.watch.ranks; ++peer)
-      if (lives(exchange, peer)) regionOf<int32_t>(exchange, peer, MOERT_METAINFO_EPLB_GATHERED_STATS)[row + i] = call.stats[i];
+      if (takesPart(begun, peer)) regionOf<int32_t>(exchange, peer, MOERT_METAINFO_EPLB_GATHERED_STATS)[row + i] = call.stats[i];
 }
 
-// A block sends a token: it reads each row once, and writes it to all ranks that get it.
-template <int kTopK> __global__ void __launch_bounds__(kRowThreads) sendTokens(const __grid_constant__ Call call) {
-  __shared__ Destinations to;
-  if (hasFailed(call.exchange)) return;
-  const int topK = kTopK ? kTopK : call.topK;
-  for (int64_t token = blockIdx.x; token < call.tokens; token += gridDim.x) {
-    __syncthreads();
-    if (threadIdx.x < 32) findDestinations(call, token, topK, &to);
+//===--- routing ----------------------------------------------------------------------------------===//
+
+// Warps take ranks in turns, lanes the tokens of the tile. An entry of targets and indices belongs to the warp of its expert's rank; where there is
+// none, to that of rank 0. `isFirst`: nothing is in memory->sent yet.
+template <int kTopK>
+__device__ void routeTile(const Call &call, const Begun &begun, Memory *memory, Tile *tile, const Ids<kTopK> &ids, int64_t first, int count,
+                          bool isFirst) {
+  const Exchange &exchange = call.round.exchange;
+  const int topK = ids.count(call), lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int32_t *targets = regionOf<int32_t>(exchange, MOERT_METAINFO_TOPK_TARGET_RANKS) + (first + lane) * topK,
+          *indices = regionOf<int32_t>(exchange, MOERT_METAINFO_TOPK_SEND_INDICES) + (first + lane) * topK;
+  for (int rank = warp; rank < exchange.watch.ranks; rank += kWarps) {
+    const int32_t begin = firstExpert(call, rank), end = firstExpert(call, rank + 1);
+    int slot = -1;
+#pragma unroll
+    for (int k = 0; k < topK; ++k)
+      if (slot < 0 && ids[k] >= begin && ids[k] < end) slot = k;
+    if (!takesPart(begun, rank)) slot = -1;
+    const unsigned goes = __ballot_sync(~0u, slot >= 0);
+    const int32_t sent = isFirst ? sumOfWarps(*memory, rank) : memory->sent[rank], index = sent + __popc(goes & ((1u << lane) - 1));
+    if (slot >= 0) tile->targets[lane][atomicAdd(&tile->numTargets[lane], 1)] = {rank, index};
+    __syncwarp();
+    if (lane == 0) memory->sent[rank] = sent + __popc(goes);
+#pragma unroll
+    for (int k = 0; k < topK; ++k) {
+      const bool isMine = ids[k] >= begin && ids[k] < end, isNobodys = rank == 0 && !isExpert(call, ids[k]);
+      if (lane >= count || !(isMine || isNobodys)) continue;
+      targets[k] = k == slot ? rank : -1;
+      indices[k] = k == slot ? index : -1;
+    }
+  }
+  syncWorkers();
+}
+
+// The places of the tile's choices among those of their experts, in the order of tokens and slots: behind the choices before, which `table` counts.
+__device__ inline void placeChoices(const Call &call, const Begun &begun, Memory *memory, int32_t *table, int64_t first, int count) {
+  const int choices = count * call.topK;
+  const int32_t *ids = call.ids + first * call.topK;
+  for (int choice = static_cast<int>(threadIdx.x); choice < choices; choice += kThreads) {
+    const int32_t id = ids[choice];
+    int32_t place = -1;
+    if (isExpert(call, id) && takesPart(begun, ownerOf(call, id))) {
+      place = table[id];
+      for (int before = 0; before < choice; ++before) place += ids[before] == id;
+    }
+    memory->places[choice] = place;
+  }
+  syncWorkers();
+  for (int choice = static_cast<int>(threadIdx.x); choice < choices; choice += kThreads)
+    if (memory->places[choice] >= 0) atomicAdd(&table[ids[choice]], 1);
+  syncWorkers();
+}
+
+//===--- pushing ----------------------------------------------------------------------------------===//
+
+// Row of a receive area, and of what is sent along with rows, that row `index` from `source` has at the receiver.
+__device__ inline int64_t laneRow(const Call &call, int source, int32_t index) { return source * call.maxTokens + index; }
+
+__device__ inline uint32_t *rowFlag(const Call &call, int at, int source, int32_t index) {
+  return regionOf<uint32_t>(call.round.exchange, at, MOERT_WORKSPACE_DISPATCH_ROW_FLAGS) + laneRow(call, source, index);
+}
+
+// The place of a payload's row at a target. Rows for this rank itself go to their output at once; grouped ones are left to `Receiver`.
+template <Receives kReceives> __device__ char *placeOf(const Call &call, const Payload &payload, const Target &target) {
+  const Exchange &exchange = call.round.exchange;
+  const int me = exchange.watch.rank;
+  if (target.rank == me && kReceives == Receives::groups) return nullptr;
+  char *area = target.rank == me && kReceives == Receives::copies ? payload.recv : exchange.slabs[target.rank] + payload.area;
+  return area + laneRow(call, me, target.index) * payload.rowBytes;
+}
+
+// A payload's rows of a tile, for workers to copy.
+template <Receives kReceives> struct PushedRows {
+  const Call &call;
+  const Tile &tile;
+  const Payload &payload;
+  int64_t token; // the first
+  int count;
+  int64_t bytes;
+
+  __device__ const char *source(int row) const { return payload.from + (token + row) * bytes; }
+  __device__ int places(int row) const { return tile.numTargets[row]; }
+  __device__ char *place(int row, int number) const { return placeOf<kReceives>(call, payload, tile.targets[row][number]); }
+};
+
+// What goes with the grouped rows of a tile: the local experts of their choices, the places there, and the weights.
+__device__ inline void pushChoices(const Call &call, const Memory &memory, const Tile &tile, int64_t first, int count) {
+  const Exchange &exchange = call.round.exchange;
+  const int topK = call.topK, me = exchange.watch.rank;
+  for (int i = static_cast<int>(threadIdx.x); i < count * topK * topK; i += kThreads) {
+    const int inTile = i / (topK * topK), number = i / topK % topK, k = i % topK;
+    if (number >= tile.numTargets[inTile]) continue;
+    const Target target = tile.targets[inTile][number];
+    const int64_t choice = (first + inTile) * topK + k, at = laneRow(call, me, target.index) * topK + k;
+    const int32_t id = call.ids[choice], local = id - firstExpert(call, target.rank);
+    const bool isThere = id >= 0 && local >= 0 && local < localExperts(call, target.rank);
+    regionOf<int32_t>(exchange, target.rank, MOERT_METAINFO_RECV_TOPK_ROWS)[at] = isThere ? local : -1;
+    regionOf<int32_t>(exchange, target.rank, MOERT_WORKSPACE_RECV_TOPK_INDICES)[at] = memory.places[inTile * topK + k];
+    regionOf<float>(exchange, target.rank, MOERT_METAINFO_RECV_TOPK_WEIGHTS)[at] = call.weights ? call.weights[choice] : 1.0f;
+    if (target.rank == me && k == 0) *rowFlag(call, me, me, target.index) = static_cast<uint32_t>(first + inTile);
+  }
+  syncWorkers();
+}
+
+__device__ inline int numTiles(int64_t tokens) { return static_cast<int>((tokens + kTile - 1) / kTile); }
+
+// Routes the tokens of a block, a tile at each call, and hands the tiles to the mover; pushes what it does not.
+template <Receives kReceives, int kTopK> class Router {
+public:
+  __device__ Router(const Call &call, const Begun &begun, Memory *memory)
+      : call(call), begun(begun), memory(memory), next(rangeBegin(call.tokens, blockIdx.x)), end(rangeBegin(call.tokens, blockIdx.x + 1)) {}
+
+  __device__ bool isDone() const { return next >= end; }
+  __device__ int tiles() const { return number; }
+
+  // `first`: of the lane's token of the first tile.
+  __device__ void route(const Ids<kTopK> &first) {
+    Tile *tile = &memory->tiles[number % 2];
+    const int count = static_cast<int>(end - next < kTile ? end - next : kTile);
+    const Ids<kTopK> ids = number == 0 ? first : reopen(tile);
+    routeTile<kTopK>(call, begun, memory, tile, ids, next, count, number == 0);
+    if (kReceives == Receives::groups) {
+      placeChoices(call, begun, memory, expertTable(memory), next, count);
+      pushChoices(call, *memory, *tile, next, count);
+    }
+    if (threadIdx.x == 0) storeShared(&memory->progress.handed, number + 1);
+    if (call.numBulk < call.numPayloads) pushNarrow(*tile, count);
+    cover();
+    next += count;
+    ++number;
+  }
+
+  // A block without tokens.
+  __device__ void countNone() {
+    for (int rank = static_cast<int>(threadIdx.x) / 32; rank < call.round.exchange.watch.ranks; rank += kWarps) {
+      const int32_t sent = sumOfWarps(*memory, rank);
+      if (threadIdx.x % 32 == 0) memory->sent[rank] = sent;
+    }
+    syncWorkers();
+  }
+
+private:
+  __device__ Ids<kTopK> reopen(Tile *tile) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const Ids<kTopK> ids(call, next + lane, next + lane < end);
+    if (threadIdx.x == 0) awaitProgress(&memory->progress.ended, number - 1);
+    syncWorkers(); // the tile before the last has been read
+    if (threadIdx.x < kTile) tile->numTargets[threadIdx.x] = 0;
+    syncWorkers();
+    return ids;
+  }
+
+  __device__ void pushNarrow(const Tile &tile, int count) {
+    int begin = 0;
+#pragma unroll 1
     for (int i = 0; i < call.numPayloads; ++i) {
       const Payload &payload = call.payloads[i];
-      __syncthreads();
-      if (static_cast<int>(threadIdx.x) < to.count) {
-        int destination = static_cast<int>(threadIdx.x);
-        to.bases[destination] = call.exchange.slabs[to.ranks[destination]] + payload.area + to.rows[destination] * payload.rowBytes;
-      }
-      __syncthreads();
-      copyRow(to.bases, to.count, 0, payload.from + token * payload.rowBytes, payload.rowBytes, payload.sendWidth);
+      if (payload.isBulk) continue;
+      const PushedRows<kReceives> rows = {call, tile, payload, next, count, payload.rowBytes};
+      copyRows<1>(payload.team, &begin, payload.sendWidth, rows);
     }
-    if (call.grouped) sendChoices(call, token, topK, to);
   }
-  sendStats(call);
+
+  // What the workers have stored of the tile is there.
+  __device__ void cover() {
+    if (kReceives == Receives::inPlace) return; // there are no flags
+    syncWorkers();
+    if (threadIdx.x != 0) return;
+    if (call.round.parts & kSignal) fenceSystem();
+    storeShared(&memory->progress.covered, number + 1);
+  }
+
+  const Call &call;
+  const Begun &begun;
+  Memory *memory;
+  int64_t next, end;
+  int number = 0;
+};
+
+// The rows that the mover pushes: of all tokens of the block all payloads for the copy engine. One thread does it all, and so it keeps at hand what it
+// needs of the payload that it is at.
+template <Receives kReceives> class PushCursor {
+public:
+  __device__ PushCursor(const Call &call, const Begun &begun, Memory *memory)
+      : call(call), begun(begun), memory(memory), me(call.round.exchange.watch.rank), first(rangeBegin(call.tokens, blockIdx.x)),
+        tokens(static_cast<int>(rangeBegin(call.tokens, blockIdx.x + 1) - first)) {
+    choose(nextBulk(0));
+  }
+
+  __device__ int count() const { return tokens; }
+
+  __device__ bool next(bulk::Piece *piece) {
+    offset += bytes;
+    if (token < 0 || offset >= rowBytes) nextRow();
+    if (token >= tokens) return false;
+    bytes = rowBytes - offset < bulk::kStageBytes ? rowBytes - offset : bulk::kStageBytes;
+    *piece = {from + token * static_cast<int64_t>(rowBytes) + offset, bytes};
+    return true;
+  }
+
+  __device__ void storeTo(const char *stage) {
+    if (token % kTile == 0) awaitProgress(&memory->progress.handed, token / kTile + 1);
+    const Tile &tile = memory->tiles[token / kTile % 2];
+    const int inTile = token % kTile, count = tile.numTargets[inTile];
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const Target target = tile.targets[inTile][i];
+      if (target.rank == me && kReceives == Receives::groups) continue;
+      char *lane = target.rank == me && kReceives == Receives::copies ? own : call.round.exchange.slabs[target.rank] + area;
+      bulk::store(lane + target.index * static_cast<int64_t>(rowBytes) + offset, stage, bytes);
+    }
+  }
+
+  __device__ void settle() {
+    if (kReceives != Receives::inPlace) fenceSystem();
+  }
+
+  __device__ void finish() {
+    if (offset + bytes < rowBytes || payload != last) return;
+    endToken();
+  }
+
+  // Of tokens that the workers push alone.
+  __device__ void finishAll() {
+    for (token = 0; token < tokens; ++token) {
+      if (token % kTile == 0) {
+        awaitProgress(kReceives == Receives::inPlace ? &memory->progress.handed : &memory->progress.covered, token / kTile + 1);
+        settle();
+      }
+      endToken();
+    }
+  }
+
+private:
+  __device__ int nextBulk(int from) const {
+    while (from < call.numPayloads && !call.payloads[from].isBulk) ++from;
+    return from;
+  }
+
+  __device__ void choose(int number) {
+    if (number >= call.numPayloads) return;
+    const Payload &chosen = call.payloads[number];
+    const int64_t lane = laneRow(call, me, 0) * chosen.rowBytes;
+    payload = number;
+    from = chosen.from + first * chosen.rowBytes;
+    rowBytes = static_cast<uint32_t>(chosen.rowBytes);
+    area = chosen.area + lane;
+    own = chosen.recv + lane;
+    last = nextBulk(number + 1) < call.numPayloads ? -1 : number;
+  }
+
+  __device__ void nextRow() {
+    offset = bytes = 0;
+    const bool isNextToken = token < 0 || payload == last;
+    if (call.numBulk > 1 && token >= 0) choose(nextBulk(payload == last ? 0 : payload + 1));
+    if (isNextToken) ++token;
+  }
+
+  // Sets the flags of the token's rows.
+  __device__ void endToken() {
+    const Tile &tile = memory->tiles[token / kTile % 2];
+    const int inTile = token % kTile;
+    if (kReceives != Receives::inPlace && inTile == 0) awaitProgress(&memory->progress.covered, token / kTile + 1);
+    for (int i = 0; kReceives != Receives::inPlace && (call.round.parts & kSignal) && call.round.stop == kGoOn && i < tile.numTargets[inTile]; ++i) {
+      const Target target = tile.targets[inTile][i];
+      if (target.rank != me) storeRelaxed(rowFlag(call, target.rank, me, target.index), begun.epoch);
+    }
+    if (inTile == kTile - 1 || token == tokens - 1) storeShared(&memory->progress.ended, token / kTile + 1);
+  }
+
+  const Call &call;
+  const Begun &begun;
+  Memory *memory;
+  const int me;
+  const int64_t first;
+  const int tokens;
+  int token = -1, payload = 0, last = 0; // last: of the payloads for the copy engine, if this is it
+  const char *from = nullptr;
+  char *own = nullptr;
+  int64_t area = 0;
+  uint32_t rowBytes = 0, offset = 0, bytes = 0;
+};
+
+// The mover's part: its first thread.
+template <Receives kReceives> __device__ void moveRows(const Call &call, const Begun &begun, Memory *memory, char *stages) {
+  PushCursor<kReceives> cursor(call, begun, memory);
+  uint32_t number = 0;
+  if (call.numBulk == 0)
+    cursor.finishAll();
+  else
+    bulk::moveAll(&memory->barriers, stages, &number, cursor.count(), cursor, cursor, cursor);
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//
 
-__device__ inline void poisonAll(const Call &call) {
-  for (int i = 0; i < kOutputs; ++i) poison(call.outputs[i]);
-}
+// The numbers that peers told, which are their own flags.
+template <Receives kReceives> class Told {
+public:
+  __device__ Told(const Call &call, const Begun &begun) : call(call), begun(begun), each(static_cast<int>(localExperts(call, call.round.exchange.watch.rank)) + 1) {}
 
-// With all blocks of a kernel. The rows of ranks that do not live are 0.
-__device__ inline void gatherStats(const Call &call) {
-  const Exchange &exchange = call.exchange;
+  __device__ unsigned long long word(int source, int i) const {
+    return loadAcquire(groupCounts(call, call.round.exchange.watch.rank, source) + i);
+  }
+
+  // As `look` of awaitAll.
+  __device__ int operator()() const {
+    const int words = call.round.exchange.watch.ranks * each;
+    for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) {
+      const int source = i / each, number = i % each;
+      if (!takesPart(begun, source) || (kReceives != Receives::groups && number != each - 1)) continue;
+      if (word(source, number) >> 32 != begun.epoch) return source;
+    }
+    return -1;
+  }
+
+private:
+  const Call &call;
+  const Begun &begun;
+  int each;
+};
+
+// A payload's rows from `row` on of what has arrived, or of this rank's tokens for itself.
+template <Receives kReceives> struct TakenRows {
+  const Call &call;
+  const Memory &memory;
+  const Payload &payload;
+  int64_t row;
+  bool areOwn;
+  int count;
+  int64_t bytes;
+
+  __device__ const char *source(int number) const {
+    const Exchange &exchange = call.round.exchange;
+    if (!areOwn) return exchange.slabs[exchange.watch.rank] + payload.area + (row + number) * bytes;
+    return payload.from + static_cast<int64_t>(regionOf<uint32_t>(exchange, MOERT_WORKSPACE_DISPATCH_ROW_FLAGS)[row + number]) * bytes;
+  }
+  __device__ int places(int) const { return kReceives == Receives::groups ? call.topK : 1; }
+  __device__ char *place(int number, int k) const {
+    const int64_t to = kReceives == Receives::groups ? memory.places[number * call.topK + k] : row + number;
+    return to < 0 ? nullptr : payload.recv + to * bytes;
+  }
+};
+
+// Takes rows from where they arrived to where they have to be, a group of each kind at each call.
+template <Receives kReceives> class Receiver {
+public:
+  __device__ Receiver(const Call &call, const Begun &begun, Memory *memory)
+      : call(call), begun(begun), memory(memory), me(call.round.exchange.watch.rank), source(me) {}
+
+  // The block pushes too: this rank's rows for itself begin behind those of the tokens before.
+  __device__ void beginOwn() { own = sumOfWarps(*memory, me); }
+
+  // Whether anything is left.
+  __device__ bool isDone() const { return isReady && own >= ownEnd() && source < 0; }
+
+  // Works on what is here; if `waits`, waits for something first. False if the round has failed.
+  __device__ bool receive(bool waits) {
+    const Told<kReceives> told(call, begun);
+    if (!isReady) {
+      const Arrival arrival = await(call.round, begun, waits, told);
+      if (arrival != Arrival::over) return arrival == Arrival::notYet;
+      learn(told);
+    }
+    const bool isOwn = own < ownEnd(), comes = source >= 0;
+    if (!isOwn && comes) {
+      const Arrival arrival = awaitRows(waits);
+      if (arrival != Arrival::over) return arrival == Arrival::notYet;
+    }
+    if (isOwn || comes) takeGroup(isOwn);
+    return true;
+  }
+
+private:
+  __device__ int32_t ownEnd() const {
+    if (kReceives != Receives::groups || memory->isFull) return own;
+    return call.round.parts & kPush ? memory->sent[me] : lastOwn;
+  }
+
+  __device__ int groupOf(int32_t begin, int32_t end) const { return end - begin < call.group ? end - begin : call.group; }
+
+  __device__ Arrival awaitRows(bool waits) {
+    const int count = groupOf(next, end), thread = static_cast<int>(threadIdx.x);
+    const auto look = [&] {
+      const bool waitsFor = (call.round.parts & kSignal) && thread < count;
+      return waitsFor && loadAcquire(rowFlag(call, me, source, next + thread)) != begun.epoch ? source : -1;
+    };
+    return await(call.round, begun, waits, look);
+  }
+
+  // Of this rank's own rows, which are there, or of those that have come.
+  __device__ void takeGroup(bool isOwn) {
+    const int32_t first = isOwn ? own : next;
+    const int count = groupOf(first, isOwn ? ownEnd() : end);
+    take(isOwn ? me : source, first, count);
+    if (isOwn) {
+      own += count;
+      return;
+    }
+    next += count;
+    if (next >= end) findSource();
+  }
+
+  // The block's rows of the next source that has any; none: source is -1.
+  __device__ void findSource() {
+    const int ranks = call.round.exchange.watch.ranks;
+    for (int tries = 0; tries < ranks; ++tries) {
+      source = source + 1 == ranks ? 0 : source + 1;
+      if (source == me) break;
+      next = static_cast<int32_t>(rangeBegin(memory->received[source], blockIdx.x));
+      end = static_cast<int32_t>(rangeBegin(memory->received[source], blockIdx.x + 1));
+      if (next < end) return;
+    }
+    source = -1;
+  }
+
+  // How many rows come from each source, and where those of each expert begin.
+  __device__ void learn(const Told<kReceives> &told) {
+    const int ranks = call.round.exchange.watch.ranks, local = static_cast<int>(localExperts(call, me)), thread = static_cast<int>(threadIdx.x);
+    if (thread < ranks) memory->received[thread] = takesPart(begun, thread) ? static_cast<int32_t>(told.word(thread, local)) : 0;
+    if (thread == 0) memory->isFull = false;
+    if (kReceives == Receives::groups) groupExperts(told, ranks, local);
+    syncWorkers();
+    isReady = true;
+    if (!(call.round.parts & kPush)) {
+      own = static_cast<int32_t>(rangeBegin(memory->received[me], blockIdx.x));
+      lastOwn = static_cast<int32_t>(rangeBegin(memory->received[me], blockIdx.x + 1));
+    }
+    if (memory->isFull)
+      source = -1;
+    else
+      findSource();
+  }
+
+  __device__ void groupExperts(const Told<kReceives> &told, int ranks, int local) {
+    int32_t *bases = baseTable(call, memory);
+    for (int i = static_cast<int>(threadIdx.x); i < ranks * local; i += kThreads)
+      bases[i] = takesPart(begun, i / local) ? static_cast<int32_t>(told.word(i / local, i % local)) : 0;
+    syncWorkers();
+    long long rows = 0;
+    for (int first = 0; first < local; first += kThreads) rows += placeExperts(bases, rows, first, ranks, local);
+    const long long most = call.capacity < INT32_MAX ? call.capacity : INT32_MAX;
+    if (rows > most && threadIdx.x == 0) memory->isFull = true;
+    if (blockIdx.x == 0) endGroups(bases, rows, most, local);
+  }
+
+  // Of the experts from `first` on, one a thread: from how many rows there are of each source to where these begin. Returns how many rows these are.
+  __device__ long long placeExperts(int32_t *bases, long long before, int first, int ranks, int local) {
+    const int expert = first + static_cast<int>(threadIdx.x);
+    long long mine = 0, all;
+    for (int source = 0; expert < local && source < ranks; ++source) mine += bases[source * local + expert];
+    long long row = before + sumBefore<long long, kThreads>(mine, &all, [] { syncWorkers(); });
+    for (int source = 0; expert < local && source < ranks; ++source) {
+      const int32_t rows = bases[source * local + expert];
+      bases[source * local + expert] = static_cast<int32_t>(row);
+      row += rows;
+    }
+    return all;
+  }
+
+  // By block 0. The peers have all they wait for: they may finish this call while this rank reports that it has no room.
+  __device__ void endGroups(const int32_t *bases, long long rows, long long most, int local) {
+    const Exchange &exchange = call.round.exchange;
+    syncWorkers();
+    for (int expert = static_cast<int>(threadIdx.x); rows <= most && expert < local; expert += kThreads) call.offsets[expert] = bases[expert];
+    if (threadIdx.x != 0) return;
+    stateOf(exchange)->rows = rows;
+    if (rows <= most) {
+      call.offsets[local] = static_cast<int32_t>(rows);
+      return;
+    }
+    report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_DISPATCH_CAPACITY, rows, me, most);
+    stateOf(exchange)->full = 1;
+    tellPeers(exchange);
+  }
+
+  // Rows [first, first + count) from `from`.
+  __device__ void take(int from, int32_t first, int count) {
+    const bool isOwn = from == me;
+    int begin = 0;
+    if (kReceives == Receives::groups) findPlaces(from, first, count);
+#pragma unroll 1
+    for (int i = 0; i < call.numPayloads; ++i) {
+      const Payload &payload = call.payloads[i];
+      if (payload.isInPlace) continue;
+      const TakenRows<kReceives> rows = {call, *memory, payload, laneRow(call, from, first), isOwn, count, payload.rowBytes};
+      copyRows<1>(payload.team, &begin, isOwn && payload.sendWidth < payload.receiveWidth ? payload.sendWidth : payload.receiveWidth, rows);
+    }
+    syncWorkers(); // the places have been read
+  }
+
+  // The rows of the layout that the choices of a group have. They stay in the workspace for the combine.
+  __device__ void findPlaces(int from, int32_t first, int count) {
+    const int local = static_cast<int>(localExperts(call, me));
+    const int64_t begin = laneRow(call, from, first) * call.topK;
+    const int32_t *bases = baseTable(call, memory) + from * local,
+                  *indices = regionOf<int32_t>(call.round.exchange, MOERT_WORKSPACE_RECV_TOPK_INDICES) + begin;
+    int32_t *experts = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_TOPK_ROWS) + begin;
+    for (int i = static_cast<int>(threadIdx.x); i < count * call.topK; i += kThreads) {
+      const int32_t expert = experts[i], place = indices[i], row = expert < 0 ? -1 : bases[expert] + place;
+      memory->places[i] = experts[i] = row;
+    }
+    syncWorkers();
+  }
+
+  const Call &call;
+  const Begun &begun;
+  Memory *memory;
+  const int me;
+  bool isReady = false;
+  int32_t own = 0, lastOwn = 0, next = 0, end = 0;
+  int source;
+};
+
+//===--- outputs ----------------------------------------------------------------------------------===//
+
+// By block 0, when all has arrived. The rows of ranks that do not take part are 0.
+__device__ inline void gatherStats(const Call &call, const Begun &begun) {
+  const Exchange &exchange = call.round.exchange;
   const int32_t *rows = regionOf<const int32_t>(exchange, MOERT_METAINFO_EPLB_GATHERED_STATS);
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < call.numStats; i += step)
-    for (int source = 0; source < exchange.watch.ranks; ++source)
-      call.gatheredStats[source * call.numStats + i] = lives(exchange, source) ? rows[source * call.statsStride + i] : 0;
+  for (int source = 0; source < exchange.watch.ranks; ++source)
+    for (int64_t i = threadIdx.x; i < call.numStats; i += kThreads)
+      call.gatheredStats[source * call.numStats + i] = takesPart(begun, source) ? rows[source * call.statsStride + i] : 0;
 }
 
-//===--- receiving, rank_major --------------------------------------------------------------------===//
+//===--- the kernel -------------------------------------------------------------------------------===//
 
-static __global__ void __launch_bounds__(kRowThreads) receiveRows(const __grid_constant__ Call call) {
-  const Exchange &exchange = call.exchange;
-  if (hasFailed(exchange)) {
-    poisonAll(call);
-    return;
-  }
-  const char *slab = exchange.slabs[exchange.watch.rank];
-  for (int64_t row = blockIdx.x; row < exchange.watch.ranks * call.maxTokens; row += gridDim.x) {
-    if (row % call.maxTokens >= receivedFrom(exchange, static_cast<int>(row / call.maxTokens))) continue;
-    for (int i = 0; i < call.numPayloads; ++i) {
-      const Payload &payload = call.payloads[i];
-      const char *area = slab + payload.area;
-      char *recv = payload.recv;
-      if (recv != area) copyRow(&recv, 1, row * payload.rowBytes, area + row * payload.rowBytes, payload.rowBytes, payload.receiveWidth);
-    }
-  }
-  int source = static_cast<int>(threadIdx.x);
-  if (call.recvCounts && blockIdx.x == 0 && source < exchange.watch.ranks)
-    call.recvCounts[source] = static_cast<int32_t>(receivedFrom(exchange, source));
-  gatherStats(call);
+// Of the layout expert_grouped: the choices before the block's tokens, and in the last block what it tells of all.
+__device__ inline void countExperts(const Call &call, const Begun &begun, Memory *memory, int64_t begin, bool isLast) {
+  int32_t *table = expertTable(memory), *totals = baseTable(call, memory);
+  for (int i = static_cast<int>(threadIdx.x); i < call.experts; i += kThreads) table[i] = totals[i] = 0;
+  syncWorkers();
+  countChoices(call, begun, 0, begin, table);
+  if (isLast) countChoices(call, begun, 0, call.tokens, totals);
+  syncWorkers();
 }
 
-//===--- receiving, expert_grouped ----------------------------------------------------------------===//
-
-// RECV_TOPK_ROWS holds the ids that were sent: -1 or an expert. `placeChoices` writes the rows of those that are here as -2 - row, so that blocks
-// that look at the same entry find either something that is not their expert. `gatherRows` leaves there what the combine needs: the row, or -1.
-__device__ inline int32_t markOf(int32_t row) { return -2 - row; }
-__device__ inline int32_t rowOf(int32_t entry) { return entry <= -2 ? -2 - entry : -1; }
-
-// Block e counts what arrived for the experts before e, which is where its rows begin.
-static __global__ void __launch_bounds__(kWideThreads) countChoices(const __grid_constant__ Call call) {
-  const Exchange &exchange = call.exchange;
-  if (hasFailed(exchange)) return;
-  const int32_t *ids = regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_TOPK_ROWS);
-  const int64_t first = firstExpert(call, exchange.watch.rank), local = gridDim.x;
-  long long before = 0, all = 0;
-  for (int source = 0; source < exchange.watch.ranks; ++source) {
-    int64_t begin = source * call.maxTokens * call.topK, end = begin + receivedFrom(exchange, source) * call.topK;
-    for (int64_t choice = begin + threadIdx.x; choice < end; choice += kWideThreads) {
-      int64_t expert = ids[choice] - first;
-      all += expert >= 0 && expert < local;
-      before += expert >= 0 && expert < blockIdx.x;
-    }
+// How many rows all tokens have, by the last block before its first.
+template <int kTopK> __device__ void countTotals(const Call &call, const Begun &begun, Memory *memory, int64_t begin) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  int32_t *counts = memory->places + warp * MOERT_MAX_RANKS; // nothing is there yet
+  for (int rank = warp; rank < call.round.exchange.watch.ranks; rank += kWarps) {
+    const int32_t sum = sumOfWarps(*memory, rank);
+    if (lane == 0) memory->totals[rank] = sum;
   }
-  before = sumOverBlock(before);
-  all = sumOverBlock(all);
-  if (threadIdx.x != 0) return;
-  int64_t most = call.capacity < INT32_MAX ? call.capacity : INT32_MAX;
-  if (all <= most) call.offsets[blockIdx.x] = static_cast<int32_t>(before);
-  if (blockIdx.x != 0) return;
-  stateOf(exchange)->rows = all;
-  if (all <= most) {
-    call.offsets[local] = static_cast<int32_t>(all);
-    return;
-  }
-  // The peers have all they wait for: they may finish this call while this rank reports that it has no room.
-  report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_DISPATCH_CAPACITY, all, exchange.watch.rank, most);
-  stateOf(exchange)->full = 1;
-  tellPeers(exchange);
+  countTokens<kTopK>(call, begun, begin, call.tokens, counts);
+  syncWorkers();
+  for (int rank = lane; rank < MOERT_MAX_RANKS; rank += 32)
+    if (counts[rank]) atomicAdd(&memory->totals[rank], counts[rank]);
+  syncWorkers();
 }
 
-// Block e gives the choices of its expert their rows, in the order of source, token and slot.
-static __global__ void __launch_bounds__(kWideThreads) placeChoices(const __grid_constant__ Call call) {
-  const int kEach = 8; // choices of a thread, one behind the other
-  const Exchange &exchange = call.exchange;
-  if (hasFailed(exchange) || stateOf(exchange)->full) return;
-  volatile int32_t *entries = regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_TOPK_ROWS); // other blocks write theirs
-  const int64_t expert = firstExpert(call, exchange.watch.rank) + blockIdx.x;
-  int32_t next = call.offsets[blockIdx.x];
-  for (int source = 0; source < exchange.watch.ranks; ++source) {
-    int64_t begin = source * call.maxTokens * call.topK, end = begin + receivedFrom(exchange, source) * call.topK;
-    for (int64_t tile = begin; tile < end; tile += kWideThreads * kEach) {
-      int64_t choice = tile + threadIdx.x * kEach;
-      unsigned mine = 0;
-      for (int i = 0; i < kEach; ++i)
-        if (choice + i < end && entries[choice + i] == expert) mine |= 1u << i;
-      int placed, row = next + sumBefore(__popc(mine), &placed);
-      for (int i = 0; i < kEach; ++i)
-        if (mine >> i & 1) entries[choice + i] = markOf(row++);
-      next += placed;
-    }
-  }
+// What peers wait for before they take rows elsewhere.
+template <Receives kReceives, int kTopK> __device__ void tellCounts(const Call &call, const Begun &begun, Memory *memory) {
+  const int64_t begin = rangeBegin(call.tokens, blockIdx.x);
+  const bool isLast = blockIdx.x == gridDim.x - 1;
+  if (kReceives == Receives::groups) countExperts(call, begun, memory, begin, isLast);
+  if (!isLast) return;
+  countTotals<kTopK>(call, begun, memory, begin);
+  sendGroupCounts<kReceives>(call, begun, memory->totals, baseTable(call, memory));
+  syncWorkers();
 }
 
-// A block takes a row that was received to all its places in the layout.
-static __global__ void __launch_bounds__(kRowThreads) gatherRows(const __grid_constant__ Call call) {
-  __shared__ int32_t rows[MOERT_WORKSPACE_MAX_TOP_K];
-  __shared__ char *bases[MOERT_WORKSPACE_MAX_TOP_K];
-  __shared__ int count;
-  const Exchange &exchange = call.exchange;
-  if (hasFailed(exchange)) {
-    poisonAll(call);
-    return;
-  }
-  if (stateOf(exchange)->full) return;
-  const char *slab = exchange.slabs[exchange.watch.rank];
-  int32_t *entries = regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_TOPK_ROWS);
-  int thread = static_cast<int>(threadIdx.x);
-  for (int64_t received = blockIdx.x; received < exchange.watch.ranks * call.maxTokens; received += gridDim.x) {
-    if (received % call.maxTokens >= receivedFrom(exchange, static_cast<int>(received / call.maxTokens))) continue;
-    __syncthreads();
-    if (thread < 32) {
-      int32_t *entry = entries + received * call.topK + thread, row = thread < call.topK ? rowOf(*entry) : -1;
-      if (thread < call.topK) *entry = row;
-      unsigned here = __ballot_sync(~0u, row >= 0);
-      if (row >= 0) rows[__popc(here & ((1u << thread) - 1))] = row;
-      if (thread == 0) count = __popc(here);
+// All tiles are routed.
+__device__ inline void endPush(const Call &call, const Begun &begun, const Memory *memory, int tiles) {
+  sendStats(call, begun);
+  if (blockIdx.x == gridDim.x - 1) sendCounts(call, begun, memory->sent);
+  if (call.round.stop == kGoOn) completePush(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, memory->progress, tiles);
+}
+
+// The workers' part. False if the round has failed.
+template <Receives kReceives, int kTopK>
+__device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, const Ids<kTopK> &ids) {
+  const bool pushes = (call.round.parts & kPush) != 0,
+             receives = kReceives != Receives::inPlace && (call.round.parts & kReceive) && call.round.stop == kGoOn;
+  bool goesOn = true, isComplete = !pushes;
+  if (pushes && kReceives != Receives::inPlace) tellCounts<kReceives, kTopK>(call, begun, memory);
+  Receiver<kReceives> receiver(call, begun, memory);
+  Router<kReceives, kTopK> router(call, begun, memory);
+  if (pushes) receiver.beginOwn();
+  if (pushes && router.isDone()) router.countNone();
+  // Also when receiving has failed: the mover waits for all tiles.
+  while (!isComplete || (receives && goesOn && !receiver.isDone())) {
+    const bool canReceive = receives && goesOn && !receiver.isDone();
+    if (!isComplete && !router.isDone()) {
+      router.route(ids);
+    } else if (!isComplete && (!canReceive || !anyWorker(loadShared(&memory->progress.ended) < router.tiles()))) {
+      endPush(call, begun, memory, router.tiles());
+      isComplete = true;
+      if (call.round.stop != kGoOn) return true;
     }
-    for (int i = 0; i < call.numPayloads; ++i) {
-      const Payload &payload = call.payloads[i];
-      __syncthreads();
-      if (thread < count) bases[thread] = payload.recv + rows[thread] * payload.rowBytes;
-      __syncthreads();
-      copyRow(bases, count, 0, slab + payload.area + received * payload.rowBytes, payload.rowBytes, payload.receiveWidth);
-    }
+    if (canReceive) goesOn = receiver.receive(isComplete);
   }
-  gatherStats(call);
+  return goesOn;
+}
+
+// By the workers of block 0. False if the round has failed.
+__device__ inline bool endRound(const Call &call, const Begun &begun) {
+  const int source = static_cast<int>(threadIdx.x);
+  const bool counts = source < call.round.exchange.watch.ranks && takesPart(begun, source);
+  int32_t received = 0;
+  const auto look = [&] {
+    if (counts) received = regionOf<volatile int32_t>(call.round.exchange, MOERT_METAINFO_RECV_COUNTERS)[source];
+  };
+  if (!awaitCompletion(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, look)) return false;
+  if (call.recvCounts && source < call.round.exchange.watch.ranks) call.recvCounts[source] = received;
+  gatherStats(call, begun);
+  return true;
+}
+
+template <Receives kReceives, int kTopK>
+__global__ void __launch_bounds__(kBlockThreads, kReceives == Receives::inPlace ? 1 : kBlocksPerSm) dispatchTokens(const __grid_constant__ Call call) {
+  extern __shared__ __align__(128) char stages[];
+  Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kStages * bulk::kStageBytes);
+  awaitStream();
+  const int64_t begin = rangeBegin(call.tokens, blockIdx.x), token = begin + threadIdx.x % 32;
+  const Ids<kTopK> ids(call, token, token < rangeBegin(call.tokens, blockIdx.x + 1));
+  Begun begun = readRound(call.round);
+  if (isWorker() && (call.round.parts & kPush)) countTokens<kTopK>(call, begun, 0, begin, memory->before[threadIdx.x / 32]);
+  if (threadIdx.x < kTile) memory->tiles[0].numTargets[threadIdx.x] = 0;
+  if (threadIdx.x == 0) {
+    memory->progress = {};
+    bulk::open(&memory->barriers);
+  }
+  shareBegin(call.round, NothingToCheck(), &begun);
+  bool fails = begun.fails;
+  if (call.round.stop == kStopAtCounts) return;
+  if (!fails && isWorker()) {
+    fails = !exchangeRows<kReceives, kTopK>(call, begun, memory, ids);
+    if (blockIdx.x == 0 && !fails && call.round.stop == kGoOn && (call.round.parts & kReceive)) fails = !endRound(call, begun);
+  } else if (!fails && (call.round.parts & kPush)) {
+    if (threadIdx.x == kThreads) moveRows<kReceives>(call, begun, memory, stages);
+    __syncwarp(); // barriers count warps
+  }
+  if (call.round.stop != kGoOn) return;
+  letNextBegin();
+  if (!leaveRound(call.round, begun, fails)) return;
+  for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }
 
 } // namespace dispatch

@@ -2,6 +2,7 @@
 
 #include "kernels/moe_dispatch/kernels.cuh"
 #include "lib/reference/moe_dispatch.h"
+#include <cinttypes>
 
 namespace {
 
@@ -9,22 +10,28 @@ using namespace dispatch;
 
 //===--- instances --------------------------------------------------------------------------------===//
 
-// The kernels that instances have of their own: those that know top_k.
-struct Kernels {
-  void (*route)(Call), (*send)(Call);
-};
+using Kernel = void (*)(Call);
 
-template <bool kIsBuilt, int kTopK> Kernels instanceOr(const Kernels &generic) {
-  if constexpr (kIsBuilt) return {routeTokens<kTopK>, sendTokens<kTopK>};
+template <int kTopK> Kernel kernelOf(Receives receives) {
+  switch (receives) {
+  case Receives::inPlace: return dispatchTokens<Receives::inPlace, kTopK>;
+  case Receives::copies: return dispatchTokens<Receives::copies, kTopK>;
+  default: return dispatchTokens<Receives::groups, kTopK>;
+  }
+}
+
+// Instances know top_k.
+template <bool kIsBuilt, int kTopK> Kernel instanceOr(Kernel generic, Receives receives) {
+  if constexpr (kIsBuilt) return kernelOf<kTopK>(receives);
   return generic;
 }
 
-moert_status chooseKernels(int32_t instance, int64_t topK, Kernels *chosen) {
+moert_status chooseKernel(int32_t instance, int64_t topK, Receives receives, Kernel *chosen) {
   Selection selection(instance);
-  const Kernels generic = *chosen = {routeTokens<0>, sendTokens<0>};
+  const Kernel generic = *chosen = kernelOf<0>(receives);
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kTopK)                                                                                                         \
-  if (selection.takes(topK == kTopK)) *chosen = instanceOr<MOE_IS_BUILT(set), kTopK>(generic);
+  if (selection.takes(topK == kTopK)) *chosen = instanceOr<MOE_IS_BUILT(set), kTopK>(generic, receives);
 #include "kernels/moe_dispatch/specializations.def"
 #undef MOE_COLUMNS
 #undef MOE_SPECIALIZATION
@@ -44,13 +51,45 @@ Payload payloadOf(const moert__dispatch_call &checked, int64_t i) {
   const uint64_t rows = static_cast<uint64_t>(payload.rowBytes); // of the areas, which begin at multiples of 128
   payload.sendWidth = widthOf(rows | addressOf(payload.from));
   payload.receiveWidth = widthOf(rows | addressOf(payload.recv));
+  payload.isInPlace = payload.recv == checked.workspace.peers[checked.workspace.rank] + payload.area;
   return payload;
+}
+
+uint32_t factorOf(uint32_t divisor) { return divisor == 1 ? 0 : static_cast<uint32_t>(((UINT64_C(1) << 32) + divisor - 1) / divisor); }
+
+Owners ownersOf(int64_t experts, int64_t ranks) {
+  Owners owners = {};
+  owners.each = static_cast<uint32_t>(experts / ranks);
+  owners.extra = static_cast<uint32_t>(experts % ranks);
+  owners.more = owners.extra * (owners.each + 1);
+  owners.eachFactor = factorOf(owners.each);
+  owners.moreFactor = factorOf(owners.each + 1);
+  return owners;
+}
+
+// Rows of a group that is received: enough for all threads, few enough that those which come first do not wait. Rows of vectors are the mover's, unless
+// they are so short, and so many, that the copy engine would be slower than the workers.
+void shareOut(Call *call, int64_t tokensOfBlock) {
+  const int64_t kGroupBytes = 32768, kFewTokens = 4, kShortRow = tokensOfBlock <= kFewTokens ? 16 : 512;
+  int64_t rowBytes = 0, most = 1;
+  for (int32_t i = 0; i < call->numPayloads; ++i) {
+    Payload *payload = &call->payloads[i];
+    const int64_t vectors = payload->rowBytes / payload->sendWidth;
+    payload->isBulk = payload->sendWidth == 16 && payload->receiveWidth == 16 && payload->rowBytes >= kShortRow;
+    payload->team = teamFor(vectors, 1);
+    call->numBulk += payload->isBulk;
+    rowBytes += payload->rowBytes;
+    if (vectors > most) most = vectors;
+  }
+  const int64_t teams = kThreads / teamFor(most, 1), fill = rowBytes ? kGroupBytes / rowBytes : kMaxGroup, rows = fill < teams ? teams : fill;
+  call->group = static_cast<int32_t>(rows < 1 ? 1 : rows > kMaxGroup ? kMaxGroup : rows);
 }
 
 Call makeCall(const moert__dispatch_call &checked, moert_context *context) {
   const moert_moe_dispatch_args *args = checked.args;
   Call call = {};
-  call.exchange = exchangeOf(checked.workspace, context, MOERT__OP_MOE_DISPATCH);
+  call.round = roundOf(checked.workspace, context, MOERT__OP_MOE_DISPATCH, moert__dispatch_hash(&checked));
+  call.owners = ownersOf(checked.params->n_experts, checked.workspace.ranks);
   call.ids = dataOf<int32_t>(args->topk_ids);
   call.weights = dataOf<float>(args->topk_weights);
   call.tokens = checked.tokens;
@@ -59,7 +98,6 @@ Call makeCall(const moert__dispatch_call &checked, moert_context *context) {
   call.capacity = args->recv[0].shape[0];
   call.topK = static_cast<int32_t>(checked.params->top_k);
   call.numPayloads = static_cast<int32_t>(args->num_payloads);
-  call.grouped = checked.grouped;
   call.recvCounts = dataOf<int32_t>(args->recv_counts);
   call.offsets = dataOf<int32_t>(args->offsets);
   call.stats = dataOf<int32_t>(args->eplb_local_stats);
@@ -76,29 +114,36 @@ Call makeCall(const moert__dispatch_call &checked, moert_context *context) {
   return call;
 }
 
-//===--- launches ---------------------------------------------------------------------------------===//
+//===--- the launch -------------------------------------------------------------------------------===//
 
-// A block for each token; where statistics need more, as if there are no tokens, a thread for each of them.
-unsigned sendingGrid(const Call &call) {
-  int64_t blocks = ceilDivide(call.numStats, kRowThreads);
-  return gridFor(call.tokens > blocks ? call.tokens : blocks);
+Receives receivesOf(const Call &call, bool grouped) {
+  if (grouped) return Receives::groups;
+  for (int32_t i = 0; i < call.numPayloads; ++i)
+    if (!call.payloads[i].isInPlace) return Receives::copies;
+  return Receives::inPlace;
 }
 
-moert_status launchSending(moert_context *context, const Call &call, const Kernels &kernels, uint32_t hash) {
-  moert_status status = launchEnter(context, call.exchange, hash, -1, NothingToCheck());
-  if (!status) status = launch(context, kernels.route, dim3(call.exchange.watch.ranks), kWideThreads, 0, call);
-  if (!status) status = moert__stop_point(context, "counts");
-  if (!status) status = launchMeet(context, call.exchange, -1, MOERT_METAINFO_COUNT_FLAGS, MOERT__AWAITED_COUNTS);
-  if (!status) status = launch(context, kernels.send, dim3(sendingGrid(call)), kRowThreads, 0, call);
-  return status ? status : launchComplete(context, call.exchange, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
+moert_status checkExperts(int64_t experts, bool grouped) {
+  if (!grouped || experts <= MOERT_WORKSPACE_MAX_GROUPED_EXPERTS) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'n_experts' is %" PRId64 ", must be at most %d on GPUs with layout expert_grouped", experts,
+                     MOERT_WORKSPACE_MAX_GROUPED_EXPERTS);
 }
 
-moert_status launchReceiving(moert_context *context, const Call &call, int64_t localExperts) {
-  dim3 rows(gridFor(call.exchange.watch.ranks * call.maxTokens));
-  if (!call.grouped) return launch(context, receiveRows, rows, kRowThreads, 0, call);
-  moert_status status = launch(context, countChoices, dim3(static_cast<unsigned>(localExperts)), kWideThreads, 0, call);
-  if (!status) status = launch(context, placeChoices, dim3(static_cast<unsigned>(localExperts)), kWideThreads, 0, call);
-  return status ? status : launch(context, gatherRows, rows, kRowThreads, 0, call);
+// A block for each token or, if rows are to be taken elsewhere, for as many as a rank may send; where statistics need more, a thread for each of them.
+int64_t workOf(const Call &call, Receives receives) {
+  const int64_t rows = receives == Receives::inPlace ? call.tokens : call.maxTokens, stats = ceilDivide(call.numStats, kThreads);
+  return rows > stats ? rows : stats;
+}
+
+moert_status launchRound(moert_context *context, Call call, const moert__dispatch_call &checked, Kernel kernel, Receives receives) {
+  unsigned blocks = 0;
+  moert_status stopped, status = exchangeBlocks(context, workOf(call, receives), checked.params->max_sms, &blocks);
+  if (!status) status = passStops(context, &call.round, &stopped);
+  if (status) return status;
+  shareOut(&call, ceilDivide(call.tokens, blocks));
+  const size_t memory = memoryBytes(receives, call.experts, call.round.exchange.watch.ranks);
+  status = launch(context, kernel, {dim3(blocks), dim3(kBlockThreads), memory, checked.params->enable_pdl != 0}, call);
+  return status ? status : stopped;
 }
 
 } // namespace
@@ -107,12 +152,14 @@ moert_status moert__cuda_moe_dispatch(const moert_moe_dispatch_params *params, c
                                       moert_context *context) {
   moert__dispatch_call checked;
   moert_status status = moert__dispatch_check(params, args, context, &checked);
-  Kernels kernels = {};
-  if (!status) status = chooseKernels(instance, params->top_k, &kernels);
+  if (!status) status = checkExperts(params->n_experts, checked.grouped);
   if (status) return status;
   const Call call = makeCall(checked, context);
-  status = launchSending(context, call, kernels, moert__dispatch_hash(&checked));
-  if (!status) status = launchReceiving(context, call, checked.local_experts);
+  const Receives receives = receivesOf(call, checked.grouped);
+  Kernel kernel;
+  status = chooseKernel(instance, params->top_k, receives, &kernel);
+  if (status) return status;
+  status = launchRound(context, call, checked, kernel, receives);
   if (!status) moert__dispatch_keep(&checked, 0);
   return noteLaunch(context, status);
 }

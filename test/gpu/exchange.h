@@ -224,15 +224,16 @@ static inline bool exchange_check_cuda(cudaError_t error, const char *call, int 
 }
 #define CHECK_CUDA(call) exchange_check_cuda(call, #call, __LINE__)
 
-// A round as a graph, on the device already when this returns; NULL if that failed. Collective: no rank waits for another before all have theirs.
-static inline cudaGraphExec_t exchange_capture(exchange_layer *l) {
+// What is enqueued as a graph, on the device already when this returns; NULL if that failed. Collective: no rank waits for another before all have
+// theirs.
+static inline cudaGraphExec_t exchange_capture_of(exchange_layer *l, moert_status (*enqueue)(exchange_layer *l)) {
   cudaStream_t stream = moert_context_stream(l->context);
   cudaGraph_t graph = NULL;
   cudaGraphExec_t executable = NULL;
   exchange_settle(l->rank);
   CHECK_CUDA(cudaSetDevice(moert_comm_device(l->rank->comm).id));
   CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  CHECK_OK(exchange_enqueue(l));
+  CHECK_OK(enqueue(l));
   CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
   if (CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0))) CHECK_CUDA(cudaGraphUpload(executable, stream));
   CHECK_CUDA(cudaStreamSynchronize(stream));
@@ -240,6 +241,8 @@ static inline cudaGraphExec_t exchange_capture(exchange_layer *l) {
   exchange_settle(l->rank);
   return executable;
 }
+
+static inline cudaGraphExec_t exchange_capture(exchange_layer *l) { return exchange_capture_of(l, exchange_enqueue); }
 
 //===--- numbers ----------------------------------------------------------------------------------===//
 
@@ -293,8 +296,22 @@ static inline void exchange_region_result(exchange_layer *l, const char *name, i
   gpu_result(name, words);
 }
 
+// What a region holds of the rows that were received, `each` words of 4 bytes a row; the other rows are nobody's concern.
+static inline void exchange_rows_result(exchange_layer *l, const char *name, int field, int64_t each) {
+  const int64_t lane = l->most * each;
+  gpu_buffer *words = gpu_new_host(l->rank, "i32", 1, l->rank->size * lane), *counts = gpu_new_host(l->rank, "i32", 1, l->rank->size);
+  const char *slab = l->workspace->tensor.data;
+  CHECK_OK(moert_copy(l->context, words->tensor.data, slab + l->layout.offsets[field], words->bytes));
+  CHECK_OK(moert_copy(l->context, counts->tensor.data, slab + l->layout.offsets[MOERT_METAINFO_RECV_COUNTERS], counts->bytes));
+  for (int32_t source = 0; source < l->rank->size; ++source) {
+    int64_t received = ((const int32_t *)counts->tensor.data)[source] * each;
+    memset((int32_t *)words->tensor.data + source * lane + received, 0, (size_t)(lane - received) * sizeof(int32_t));
+  }
+  gpu_result(name, words);
+}
+
 static inline void exchange_dispatch_results(exchange_layer *l) {
-  int64_t choices = l->tokens * l->what.top_k, received = l->rank->size * l->most * l->what.top_k;
+  int64_t choices = l->tokens * l->what.top_k;
   for (int64_t i = l->what.in_place; i < l->num_payloads; ++i) gpu_result("recv", l->recv[i].memory);
   gpu_result("recv_counts", l->counts.memory);
   gpu_result("offsets", l->offsets.memory);
@@ -303,10 +320,10 @@ static inline void exchange_dispatch_results(exchange_layer *l) {
   exchange_region_result(l, "recv counters", MOERT_METAINFO_RECV_COUNTERS, "i32", l->rank->size);
   exchange_region_result(l, "targets", MOERT_METAINFO_TOPK_TARGET_RANKS, "i32", choices);
   exchange_region_result(l, "indices", MOERT_METAINFO_TOPK_SEND_INDICES, "i32", choices);
-  exchange_region_result(l, "payload area", MOERT_METAINFO_PAYLOAD_DATA, "i8", l->rank->size * l->most * exchange_row_bytes(&l->what));
+  if (l->what.in_place) exchange_rows_result(l, "payload area", MOERT_METAINFO_PAYLOAD_DATA, exchange_row_bytes(&l->what) / 4);
   if (!l->what.grouped) return;
-  exchange_region_result(l, "rows", MOERT_METAINFO_RECV_TOPK_ROWS, "i32", received);
-  exchange_region_result(l, "weights", MOERT_METAINFO_RECV_TOPK_WEIGHTS, "f32", received);
+  exchange_rows_result(l, "rows", MOERT_METAINFO_RECV_TOPK_ROWS, l->what.top_k);
+  exchange_rows_result(l, "weights", MOERT_METAINFO_RECV_TOPK_WEIGHTS, l->what.top_k);
 }
 
 // A round, with all that it leaves behind.
@@ -318,6 +335,24 @@ static inline void exchange_check_round(exchange_layer *l, int64_t tokens, int64
   exchange_run_experts(l);
   if (!CHECK_OK(exchange_wait(l, exchange_combine(l)))) return;
   gpu_result("out", l->out.memory);
+}
+
+// One capture, whose inputs are rewritten between its replays. `scales`: NULL without a format. The graph lives until no rank waits for another.
+static inline cudaGraphExec_t exchange_replay(exchange_layer *l, gpu_buffer *out, gpu_buffer *scales) {
+  cudaGraphExec_t executable = NULL;
+  exchange_fill(l);
+  CHECK_OK(exchange_wait(l, exchange_enqueue(l)));
+  if (l->rank->cuda) executable = exchange_capture(l);
+  for (int64_t i = 0; i < l->what.rounds; ++i) {
+    exchange_fill(l);
+    if (!l->rank->cuda) CHECK_OK(exchange_enqueue(l));
+    if (executable) CHECK_CUDA(cudaGraphLaunch(executable, moert_context_stream(l->context)));
+    CHECK_OK(moert_context_synchronize(l->context));
+    gpu_result("out", out);
+    if (scales) gpu_result("scales", scales);
+    gpu_result("recv", l->recv[0].memory);
+  }
+  return executable;
 }
 
 #endif

@@ -1,0 +1,431 @@
+//===- fused.cuh - exchanges that are one kernel ----------------------------------------------------------===//
+//
+// All blocks of the kernel push rows to the slabs of the peers, and wait for what the peers push here. A block
+//
+//   begins    `readRound`, `shareBegin`: reads the epoch and the words of failure; block 0 announces to the peers what this rank does
+//   pushes    rows, and sets the flag of each, a word, to the epoch; that does a warp of its own, the mover, whose first thread keeps the copy engine busy
+//   receives  rows whose flags have come (`await`)
+//   completes `completePush`: adds its share to this rank's counters at all ranks; they have all rows when a counter is whole
+//   leaves    `leaveRound`: the last block to do so ends the epoch, and if a block has failed fills the outputs with ones
+//
+// Pushing never waits. A rank that waits for another has therefore sent all that the others wait for, and blames the right one when time is up.
+//
+// Flags and counters say that what was pushed can be read, in the terms of the memory model of PTX as in exchange.cuh. What the copy engine has stored is
+// visible to the mover when its group is complete; what workers store is before their barrier, and that before the word by which one of them hands it to
+// the mover. Either is before the mover's release of a flag, which synchronizes with the acquire load that sees its value; by the barrier of the reader's
+// block its threads read what was stored. Counters likewise, by the fence of the thread that adds a share. What peers write may not be read through the
+// read-only path, for it changes while the kernel runs.
+//
+// Nobody waits for permission to push. Rows of a dispatch go where the peer has read those of the dispatch before, for its blocks had all completed
+// the pushes of the combine in between when this rank left that combine; rows of a combine go where the peer has read those of the combine before,
+// for all its blocks have completed the dispatch since. A counter is set to zero by the rank that it is whole at, before anybody adds to it again,
+// for the same reason.
+//
+// Blocks that wait must all be resident: `exchangeBlocks` leaves room for the ranks that share the device, and for one more exchange beside this one.
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOE_KERNELS_FUSED_CUH
+#define MOE_KERNELS_FUSED_CUH
+
+#include "kernels/common/bulk.cuh"
+#include "kernels/common/exchange.cuh"
+
+namespace fused {
+
+const int kThreads = 256; // that work
+const int kWarps = kThreads / 32;
+const int kBlockThreads = kThreads + 32; // with the mover's warp
+const int kBlocksPerSm = 2;              // that fit
+const uint32_t kWhole = 1u << 12;   // a counter that has all shares
+const uint32_t kFailedBlock = 1u << 16;
+
+// Where tests stop a rank: it leaves without a word to its peers.
+enum Stop { kGoOn, kStopAtCounts, kStopAtData };
+
+// What of the exchange a kernel does. With a transport that moves rows between kernels one pushes to images of the peers' slabs, another receives.
+enum Part { kPush = 1, kReceive = 2, kSignal = 4, kAll = 7 };
+
+// The parameter that all such kernels have.
+struct Round {
+  Exchange exchange;
+  uint32_t hash;
+  int stop, parts;
+};
+
+// What a block knows since it began.
+struct Begun {
+  unsigned long long mask; // of the ranks that take part
+  uint32_t epoch;
+  bool fails; // until `shareBegin`: the workspace stands in error
+};
+
+__device__ inline bool takesPart(const Begun &begun, int rank) { return (begun.mask >> rank & 1) != 0; }
+
+__device__ inline unsigned long long announcementOf(const Round &round, const Begun &begun) {
+  return static_cast<unsigned long long>(round.hash) << 32 | begun.epoch;
+}
+
+// Where the pieces of a block begin, of `count` < 2^31; the first blocks have one more than the others.
+__device__ inline int rangeBegin(int64_t count, unsigned block) {
+  const unsigned pieces = static_cast<unsigned>(count), each = pieces / gridDim.x, more = pieces - each * gridDim.x;
+  return static_cast<int>(block * each + (block < more ? block : more));
+}
+
+//===--- words of peers ---------------------------------------------------------------------------===//
+
+__device__ inline void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+__device__ inline void storeRelaxed(uint32_t *word, uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+__device__ inline void storeRelaxed(unsigned long long *word, unsigned long long value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+__device__ inline void addRelaxed(uint32_t *word, uint32_t value) {
+  asm volatile("red.relaxed.sys.global.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+//===--- beginning --------------------------------------------------------------------------------===//
+
+// To be called first: what comes before is what the kernel in front of this one on the stream may still be doing.
+__device__ inline void awaitStream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// The kernel behind may take its place, and wait for the end of this one. To be called when this block waits for no peer any more: blocks that wait
+// and blocks that wait for those would need twice the room.
+__device__ inline void letNextBegin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// The first thread that claims the failure of a round reports it.
+__device__ inline bool claimFailure(const Exchange &exchange) { return atomicExch(&stateOf(exchange)->failed, 1) == 0; }
+
+// By every thread, with one latency; whether the round can go on is known behind `shareBegin`.
+__device__ inline Begun readRound(const Round &round) {
+  const moert__slab_state *state = stateOf(round.exchange);
+  const int failed = state->failed, full = state->full;
+  return {state->mask & round.exchange.mask, *regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL) + 1, (failed | full) != 0};
+}
+
+template <typename Check> __device__ bool canBegin(const Round &round, bool stands, const Check &check) {
+  const Exchange &exchange = round.exchange;
+  if (stands && blockIdx.x == 0) report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_STANDING);
+  if (!stands && check(exchange)) return true;
+  if (blockIdx.x == 0) breakOff(exchange);
+  return false;
+}
+
+// All threads of a block. `check` reports in block 0 only.
+template <typename Check> __device__ void shareBegin(const Round &round, const Check &check, Begun *begun) {
+  const int peer = static_cast<int>(threadIdx.x);
+  bool fails = false;
+  if (threadIdx.x == 0) fails = !canBegin(round, begun->fails, check);
+  begun->fails = __syncthreads_or(fails);
+  if ((round.parts & kSignal) && !begun->fails && blockIdx.x == 0 && peer < round.exchange.watch.ranks && takesPart(*begun, peer))
+    storeRelaxed(announcementAt(round.exchange, peer, round.exchange.watch.rank, begun->epoch), announcementOf(round, *begun));
+}
+
+//===--- workers ----------------------------------------------------------------------------------===//
+
+__device__ inline bool isWorker() { return threadIdx.x < kThreads; }
+
+__device__ inline void syncWorkers() { asm volatile("barrier.sync 1, %0;" ::"n"(kThreads) : "memory"); }
+
+__device__ inline bool anyWorker(bool value) {
+  int any;
+  asm volatile("{\n\t.reg .pred p, q;\n\tsetp.ne.s32 p, %1, 0;\n\tbarrier.red.or.pred q, 1, %2, p;\n\tselp.s32 %0, 1, 0, q;\n\t}"
+               : "=r"(any)
+               : "r"(static_cast<int>(value)), "n"(kThreads)
+               : "memory");
+  return any != 0;
+}
+
+//===--- signals ----------------------------------------------------------------------------------===//
+
+__device__ inline int loadShared(const int *word) {
+  int value;
+  asm volatile("ld.acquire.cta.s32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+__device__ inline void storeShared(int *word, int value) { asm volatile("st.release.cta.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory"); }
+
+// How far workers and mover have come, in the shared memory of a block.
+struct Progress {
+  int handed;  // by the workers: tiles, or rows, that the mover may take
+  int covered; // and whose flags it may set, once its own part is done
+  int ended;   // by the mover: those whose rows are where they belong
+};
+
+__device__ inline void awaitProgress(const int *word, int value) {
+  while (loadShared(word) < value) {
+  }
+}
+
+// All blocks' shares add up to kWhole.
+__device__ inline uint32_t shareOf(unsigned block) { return (block + 1) * kWhole / gridDim.x - block * kWhole / gridDim.x; }
+
+// All workers of a block, when all their rows are stored; the mover's are when it has come to `ended`.
+__device__ inline void completePush(const Round &round, const Begun &begun, int field, const Progress &progress, int ended) {
+  syncWorkers();
+  const int rank = round.exchange.watch.rank, peer = static_cast<int>(threadIdx.x);
+  if (peer >= round.exchange.watch.ranks || !takesPart(begun, peer)) return;
+  awaitProgress(&progress.ended, ended);
+  if (!(round.parts & kSignal)) return;
+  fenceSystem();
+  addRelaxed(regionOf<uint32_t>(round.exchange, peer, field) + rank, shareOf(blockIdx.x));
+}
+
+//===--- waiting ----------------------------------------------------------------------------------===//
+
+__device__ inline bool announcesOther(const Round &round, const Begun &begun, int peer, unsigned long long *announced) {
+  *announced = loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch));
+  return static_cast<uint32_t>(*announced) == begun.epoch && *announced != announcementOf(round, begun);
+}
+
+__device__ inline bool hasReported(const Exchange &exchange, int peer) {
+  const uint32_t *statuses = reinterpret_cast<const uint32_t *>(exchange.watch.statuses + peer * exchange.watch.stride);
+  return loadAcquire(statuses) != 0 || loadAcquire(statuses + 1) != 0;
+}
+
+// What follows is rare, and apart: kernels whose code is small begin sooner.
+
+// What a rank waits for that has not even announced itself: of a dispatch the counts, with which it begins.
+__device__ inline int awaitedOf(const Round &round, const Begun &begun, int peer) {
+  const unsigned long long announced = loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch));
+  const bool begins = round.exchange.watch.op == MOERT__OP_MOE_DISPATCH && static_cast<uint32_t>(announced) != begun.epoch;
+  return begins ? MOERT__AWAITED_COUNTS : MOERT__AWAITED_DATA;
+}
+
+// The first thread that fails in a round says why, and lets all others know.
+static __device__ __noinline__ void failRound(const Round &round, const Begun &begun, int peer, int kind) {
+  const moert__watch &watch = round.exchange.watch;
+  const int what = awaitedOf(round, begun, peer);
+  if (!claimFailure(round.exchange)) return;
+  if (kind == MOERT__FAULT_PEER_FAILED)
+    report(watch.fault, watch.op, kind, peer, watch.rank, what, begun.epoch);
+  else
+    report(watch.fault, watch.op, kind, watch.rank, watch.timeout_ns / 1000000, peer, what, begun.epoch);
+  tellPeers(round.exchange);
+}
+
+// Whether the peer does something else; reports it.
+static __device__ __noinline__ bool failDifference(const Round &round, const Begun &begun, int peer) {
+  unsigned long long announced;
+  const moert__watch &watch = round.exchange.watch;
+  if (!announcesOther(round, begun, peer, &announced)) return false;
+  const int what = watch.op == MOERT__OP_MOE_DISPATCH ? MOERT__AWAITED_COUNTS : MOERT__AWAITED_DATA;
+  if (claimFailure(round.exchange)) {
+    report(watch.fault, watch.op, MOERT__FAULT_MISMATCH, peer, watch.rank, what, begun.epoch, announced >> 32, round.hash);
+    tellPeers(round.exchange);
+  }
+  return true;
+}
+
+// Why waiting for `peer` makes no sense any more, if what it waits for has not come by now; 0: it does. `*gone`: somebody has reported already.
+static __device__ __noinline__ int lookAround(const Round &round, const Begun &begun, int peer, unsigned long long deadline, bool *gone) {
+  const Exchange &exchange = round.exchange;
+  *gone = *const_cast<volatile int *>(&stateOf(exchange)->failed) != 0 || failDifference(round, begun, peer);
+  if (*gone) return 0;
+  if (peer != exchange.watch.rank && hasReported(exchange, peer)) return MOERT__FAULT_PEER_FAILED;
+  return now() >= deadline ? MOERT__FAULT_TIMEOUT : 0;
+}
+
+// To hosts that ask what goes on (moert_comm_dump). Any of the threads that wait may have the last word.
+static __device__ __noinline__ void showLongWait(const Round &round, const Begun &begun, int peer) {
+  const moert__watch &watch = round.exchange.watch;
+  const unsigned long long op = static_cast<unsigned long long>(watch.op) << MOERT__WAITING_OP,
+                           what = static_cast<unsigned long long>(awaitedOf(round, begun, peer)) << MOERT__WAITING_WHAT;
+  storeRelease(&watch.fault->waiting, begun.epoch | op | what | static_cast<unsigned long long>(peer + 1) << MOERT__WAITING_PEER);
+}
+
+enum class Arrival { notYet, over, failed };
+
+// `look` says of what this thread looks at which peer it has not come from, -1: it is here. All workers of a block call this. Unless `waits`, it looks
+// once.
+template <typename Look> __device__ Arrival await(const Round &round, const Begun &begun, bool waits, const Look &look) {
+  const unsigned kLookAroundEvery = 32, kEager = 256, kLong = 8192;
+  __shared__ int first;
+  unsigned long long deadline = 0;
+  bool goesOn = true;
+  unsigned turn = 0;
+  for (; goesOn; ++turn) {
+    const int missing = look();
+    if (!anyWorker(missing >= 0)) break;
+    if (!waits) return Arrival::notYet;
+    if (turn % kLookAroundEvery != kLookAroundEvery - 1) continue;
+    if (!deadline) deadline = now() + static_cast<unsigned long long>(round.exchange.watch.timeout_ns);
+    const int bid = missing * kThreads + static_cast<int>(threadIdx.x);
+    if (threadIdx.x == 0) first = MOERT_MAX_RANKS * kThreads;
+    syncWorkers();
+    if (missing >= 0) atomicMin(&first, bid);
+    syncWorkers();
+    bool gone = false;
+    if (missing >= 0 && bid == first) { // one thread, for the first peer
+      const int kind = lookAround(round, begun, missing, deadline, &gone);
+      if (kind && look() >= 0) { // what a peer did before it failed counts
+        failRound(round, begun, missing, kind);
+        gone = true;
+      }
+      if (turn > kLong) showLongWait(round, begun, missing);
+    }
+    goesOn = !anyWorker(gone);
+    if (turn > kEager) __nanosleep(500);
+  }
+  if (turn > kLong && threadIdx.x == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
+  return goesOn ? Arrival::over : Arrival::failed;
+}
+
+// All workers of block 0: until all rows of all ranks are here, those of this rank's other blocks too, and all peers do the same. `arrived` is called
+// by each when all is here.
+template <typename Arrived> __device__ bool awaitCompletion(const Round &round, const Begun &begun, int field, const Arrived &arrived) {
+  const int peer = static_cast<int>(threadIdx.x);
+  if (!(round.parts & kSignal)) {
+    arrived();
+    return true;
+  }
+  const bool waits = peer < round.exchange.watch.ranks && takesPart(begun, peer);
+  uint32_t *counter = regionOf<uint32_t>(round.exchange, field) + (waits ? peer : 0);
+  bool differs = false;
+  unsigned long long announced;
+  const auto look = [&] {
+    if (!waits || loadAcquire(counter) == kWhole) return -1;
+    return peer;
+  };
+  if (await(round, begun, true, look) == Arrival::failed) return false;
+  arrived();
+  if (waits) *counter = 0;
+  if (waits) differs = announcesOther(round, begun, peer, &announced) && failDifference(round, begun, peer);
+  return !anyWorker(differs);
+}
+
+//===--- leaving ----------------------------------------------------------------------------------===//
+
+__device__ inline uint32_t addAcquireRelease(uint32_t *word, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
+  return before;
+}
+
+// All threads of a block, of which this one `failed`. True in the last block of the grid if any has: it fills the outputs.
+__device__ inline bool leaveRound(const Round &round, const Begun &begun, bool failed) {
+  __shared__ bool fills;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t *leaving = regionOf<uint32_t>(round.exchange, MOERT_METAINFO_LOCAL_TOKEN_COUNTER);
+    const uint32_t mine = 1 + (failed ? kFailedBlock : 0), left = mine + (gridDim.x == 1 ? 0 : addAcquireRelease(leaving, mine));
+    const bool isLast = (left & (kFailedBlock - 1)) == gridDim.x;
+    fills = isLast && left >= kFailedBlock;
+    if (isLast && gridDim.x > 1) *leaving = 0;
+    if (isLast && (round.parts & kReceive)) *regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL) = begun.epoch;
+  }
+  __syncthreads();
+  return fills;
+}
+
+//===--- rows -----------------------------------------------------------------------------------===//
+
+// Threads of a block that work on a row.
+struct Team {
+  int number, count, lane, size;
+};
+
+// `size` is a power of two. `begin`: the thread that is the first of the first team.
+__device__ inline Team teamOf(int size, int begin = 0) {
+  const int thread = (static_cast<int>(threadIdx.x) - begin) & (kThreads - 1);
+  return {thread / size, kThreads / size, thread % size, size};
+}
+
+// What teams copy: `count` rows, in turns, each to some places. kRows of a team are on their way at once.
+template <typename Vector, int kRows, typename Rows> __device__ void copyVectors(const Team &team, const Rows &rows) {
+  const int kBatch = 4; // vectors of a row that are on their way at once
+  const uint32_t vectors = static_cast<uint32_t>(rows.bytes / static_cast<int64_t>(sizeof(Vector))), step = static_cast<uint32_t>(team.size);
+#pragma unroll 1
+  for (int first = team.number; first < rows.count; first += kRows * team.count)
+#pragma unroll 1
+    for (uint32_t begin = static_cast<uint32_t>(team.lane); begin < vectors; begin += kBatch * step) {
+      Vector batch[kRows][kBatch];
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        if (first + row * team.count >= rows.count) continue;
+        const Vector *from = reinterpret_cast<const Vector *>(rows.source(first + row * team.count));
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          if (begin + i * step < vectors) batch[row][i] = from[begin + i * step];
+      }
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        if (first + row * team.count >= rows.count) continue;
+        const int places = rows.places(first + row * team.count);
+#pragma unroll 1
+        for (int place = 0; place < places; ++place) {
+          Vector *to = reinterpret_cast<Vector *>(rows.place(first + row * team.count, place));
+          if (!to) continue;
+#pragma unroll
+          for (int i = 0; i < kBatch; ++i)
+            if (begin + i * step < vectors) to[begin + i * step] = batch[row][i];
+        }
+      }
+    }
+}
+
+// Apart, for the registers that it takes would be missing where rows are whole vectors.
+template <typename Rows> __device__ __noinline__ void copyNarrow(const Team &team, int width, const Rows &rows) {
+  switch (width) {
+  case 8: copyVectors<uint2, 1>(team, rows); break;
+  case 4: copyVectors<uint32_t, 1>(team, rows); break;
+  case 2: copyVectors<uint16_t, 1>(team, rows); break;
+  default: copyVectors<uint8_t, 1>(team, rows);
+  }
+}
+
+// With `size` threads a row, from thread *begin on, for accesses of `width`. *begin becomes a warp that has nothing to do, if there is one, so that
+// several calls overlap.
+template <int kRows, typename Rows> __device__ void copyRows(int size, int *begin, int width, const Rows &rows) {
+  const Team team = teamOf(size, *begin);
+  if (width == 16)
+    copyVectors<uint4, kRows>(team, rows);
+  else
+    copyNarrow(team, width, rows);
+  *begin = (*begin + (rows.count * size + 31) / 32 * 32) & (kThreads - 1);
+}
+
+//===--- launches ---------------------------------------------------------------------------------===//
+
+// A power of two of threads, at least `least`, for a row of so many vectors.
+inline int teamFor(int64_t vectors, int least) {
+  int team = least;
+  while (team < kThreads && team < vectors) team *= 2;
+  return team;
+}
+
+// Blocks for `work` pieces within `maxSms` multiprocessors, 0: all.
+inline moert_status exchangeBlocks(const moert_context *context, int64_t work, int64_t maxSms, unsigned *blocks) {
+  int sms = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, moert__context_device(context));
+  if (error != cudaSuccess) return failDevice(error, "multiprocessors");
+  int64_t most = sms / moert__comm_ranks_on_device(moert_context_comm(context));
+  if (maxSms && maxSms < most) most = maxSms;
+  if (work < most) most = work;
+  *blocks = static_cast<unsigned>(most < 1 ? 1 : most);
+  return MOERT_OK;
+}
+
+inline Round roundOf(const moert__workspace &workspace, moert_context *context, int op, uint32_t hash) {
+  return {exchangeOf(workspace, context, op), hash, kGoOn, kAll};
+}
+
+// Passes the stop points of an exchange. If a test stops it behind "entry", *stopped is the status to be returned once the kernel is launched, which
+// leaves at that point.
+inline moert_status passStops(moert_context *context, Round *round, moert_status *stopped) {
+  moert_status status = moert__stop_point(context, "entry");
+  *stopped = MOERT_OK;
+  if (!status) *stopped = moert__stop_point(context, "counts");
+  if (*stopped) round->stop = kStopAtCounts;
+  if (!status && !*stopped) *stopped = moert__stop_point(context, "data");
+  if (!status && !*stopped) *stopped = moert__stop_point(context, "flag");
+  if (*stopped && round->stop == kGoOn) round->stop = kStopAtData;
+  return status;
+}
+
+} // namespace fused
+
+#endif
