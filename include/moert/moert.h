@@ -133,28 +133,36 @@ typedef struct moert_graph moert_graph;     /* a loaded graph */
 
 enum { MOERT_MAX_RANKS = 64 };
 
-/* What the ranks of a communicator run on. All ranks must pass the same device_type; `devices` of a process are those that it sees. */
+/* How ranks on devices reach each other. PEER: kernels write to the memory of the others, which must be on one host. NCCL: kernels write to local
+ * images of it, and NCCL, of a libnccl.so.2 that is loaded when it is needed, moves what is there; every rank needs a device of its own, and dispatch
+ * and combine alone go this way. AUTO: what environment MOERT_TRANSPORT says (auto, peer, nccl); else PEER if all ranks are on one host and each can
+ * address the memory of all others, and NCCL if not. */
+enum { MOERT_TRANSPORT_AUTO = 0, MOERT_TRANSPORT_PEER = 1, MOERT_TRANSPORT_NCCL = 2 };
+
+/* What the ranks of a communicator run on. All ranks must pass the same device_type and transport; `devices` of a process are those that it sees. */
 typedef struct moert_comm_options {
   size_t struct_size;
   int32_t device_type;    /* MOERT_DEVICE_CPU: the host backend; MOERT_DEVICE_CUDA: libmoert_cuda.so, which is loaded when it is first asked for */
   int32_t num_devices;    /* how many `devices` there are; 0: all that this process sees */
   const int32_t *devices; /* rank r runs on devices[r % num_devices] (NULL: on r % num_devices). Several ranks may share a device. */
+  int32_t transport;      /* MOERT_TRANSPORT_...; on the host backend AUTO or PEER, which are the same */
 } moert_comm_options;
 
-#define MOERT_COMM_OPTIONS_INIT {sizeof(moert_comm_options), MOERT_DEVICE_CPU, 0, NULL}
+#define MOERT_COMM_OPTIONS_INIT {sizeof(moert_comm_options), MOERT_DEVICE_CPU, 0, NULL, MOERT_TRANSPORT_AUTO}
 
 /* Make `size` (1 to 64) ranks as threads of this process. comms[r] is rank r's, owned by the caller; each may be used by its own thread. `options`
- * may be NULL: the host backend. Errors: NO_DEVICE, UNSUPPORTED (devices that cannot address each other's memory, more ranks on a device than can
- * wait at once). Local. */
+ * may be NULL: the host backend. Errors: NO_DEVICE, UNSUPPORTED (the transport PEER between devices that cannot address each other's memory, more
+ * ranks on a device than can wait at once, or with NCCL than one), LOAD (NCCL is needed, but not there), DEVICE (what NCCL said). Local. */
 MOERT_API moert_status moert_comm_create_threads(int32_t size, const moert_comm_options *options, moert_comm **comms);
 
 /* How processes meet: every rank passes `bytes` bytes, and gets those of all ranks in the order of ranks. Returns 0 on success. */
 typedef int moert_allgather(void *user, const void *mine, size_t bytes, void *all);
 
-/* Make rank `rank` of `size` ranks, each of which is a process of this host, of one user and in one PID namespace. `allgather` is called twice before
- * this returns, and never after; where the ranks have an NCCL communicator, moert_nccl_allgather of <moert/nccl.h> is one. Errors as above, and
- * PEER_MISMATCH (ranks disagree on size or device type), PEER_FAILED (another rank could not join, which the text names; or the allgather failed).
- * Unless the allgather fails, all ranks have a communicator in the end, or none. Collective. */
+/* Make rank `rank` of `size` ranks, each of which is a process: of this host, of one user and in one PID namespace, unless the transport is NCCL.
+ * `allgather` is called two to four times before this returns, as often on every rank, and never after; where the ranks have an NCCL communicator,
+ * moert_nccl_allgather of <moert/nccl.h> is one. Errors as above, and PEER_MISMATCH (ranks disagree on size, device type or transport), PEER_FAILED
+ * (another rank could not join, which the text names; or the allgather failed). Unless the allgather fails, all ranks have a communicator in the end,
+ * or none. Collective. */
 MOERT_API moert_status moert_comm_create_process(int32_t rank, int32_t size, const moert_comm_options *options, moert_allgather *allgather,
                                                  void *user, moert_comm **comm);
 
@@ -163,8 +171,9 @@ MOERT_API moert_status moert_comm_create_process(int32_t rank, int32_t size, con
  * ignored. Local. */
 MOERT_API void moert_comm_destroy(moert_comm *comm);
 
-MOERT_API int32_t moert_comm_rank(const moert_comm *comm); /* local */
-MOERT_API int32_t moert_comm_size(const moert_comm *comm); /* local */
+MOERT_API int32_t moert_comm_rank(const moert_comm *comm);      /* local */
+MOERT_API int32_t moert_comm_size(const moert_comm *comm);      /* local */
+MOERT_API int32_t moert_comm_transport(const moert_comm *comm); /* PEER or NCCL, which was chosen; local */
 
 /* The first error of this rank that peers can feel (peer, execution or capacity class, met inside a collective), MOERT_OK before. While it
  * stands, every later collective call on the communicator returns it at once, and peers that wait for this rank return
@@ -178,11 +187,11 @@ MOERT_API moert_status moert_comm_barrier(moert_comm *comm, int64_t timeout_ms);
 MOERT_API void moert_comm_report(moert_comm *comm, moert_status status);
 
 /* After an error: the ranks of `mask` (bit r: rank r lives) go on without the others. Clears their first errors, and every workspace of the
- * communicator as moe.initialize does; epochs begin anew, and addresses stay, so that captured CUDA graphs can be replayed. From then on dispatches
- * send nothing to ranks that are not in the mask and combines and all-reduces add nothing of theirs; collectives wait for the mask's ranks alone.
- * Ranks that were left out stay out: their calls return PEER_FAILED. All calls of this rank must have returned, and its streams be idle.
- * Collective of the ranks of `mask`, who must all pass the same. Errors: INVALID_ARGUMENT (this rank is not in the mask, or the mask has ranks
- * that do not exist or were left out before), PEER_TIMEOUT, PEER_MISMATCH (another mask). */
+ * communicator as moe.initialize does; epochs begin anew, and addresses stay, so that captured CUDA graphs can be replayed (but those of the
+ * transport NCCL, which must be captured again). From then on dispatches send nothing to ranks that are not in the mask and combines and all-reduces
+ * add nothing of theirs; collectives wait for the mask's ranks alone. Ranks that were left out stay out: their calls return PEER_FAILED. All calls of
+ * this rank must have returned, and its streams be idle. Collective of the ranks of `mask`, who must all pass the same. Errors: INVALID_ARGUMENT
+ * (this rank is not in the mask, or the mask has ranks that do not exist or were left out before), PEER_TIMEOUT, PEER_MISMATCH (another mask). */
 MOERT_API moert_status moert_comm_recover(moert_comm *comm, uint64_t mask, int64_t timeout_ms);
 MOERT_API uint64_t moert_comm_mask(const moert_comm *comm); /* the ranks that live; local */
 
@@ -198,7 +207,7 @@ MOERT_API moert_status moert_comm_check(moert_comm *comm);
  * thread while ranks run. Reads host memory only: what lies in memory of the device, epochs of workspaces among it, it cannot know. Local. */
 MOERT_API void moert_comm_dump(const moert_comm *comm, void (*write)(void *user, const char *line), void *user);
 
-/* Symmetric memory: `bytes` of zeroed memory on every rank, aligned to 256, that peers can address. All ranks must ask for the same size; if they do
+/* Symmetric memory: `bytes` of zeroed memory on every rank, aligned to 256, that peers can reach. All ranks must ask for the same size; if they do
  * not, or if one of them has no memory, all fail. Owned by the communicator. Collective. */
 MOERT_API moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory);
 /* Collective: no rank may use the memory any more. NULL is ignored on all ranks alike. */

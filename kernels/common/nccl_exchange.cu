@@ -157,8 +157,7 @@ Span spanOf(const NcclExchange &exchange, const NcclLane &lane, int32_t source, 
   switch (lane.extent) {
   case NcclExtent::rows: return {lane.begin + source * lane.stride, rows * lane.unit};
   case NcclExtent::words: return {lane.begin + source * lane.stride, lane.unit};
-  case NcclExtent::experts: return {lane.begin + source * all, all};
-  default: return {lane.begin + (source + 1) * all - lane.unit, lane.unit};
+  default: return {lane.begin + source * all, all};
   }
 }
 

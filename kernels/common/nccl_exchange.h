@@ -20,10 +20,9 @@
 
 // How much of a lane there is to send.
 enum class NcclExtent {
-  rows,    // `unit` bytes for each row
-  words,   // `unit` bytes
-  experts, // `unit` bytes for each expert of the destination, and behind them for all together
-  total    // the last of these alone
+  rows,   // `unit` bytes for each row
+  words,  // `unit` bytes
+  experts // `unit` bytes for each expert of the destination, and behind them for all together
 };
 
 // A part of slabs that has a lane for each rank that sends: that of rank s begins at `begin + s * stride`, or with experts where that of s - 1 ends.

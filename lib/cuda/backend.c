@@ -9,6 +9,7 @@
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda_ops.inc" // generated: moert__cuda_functions
 
@@ -85,7 +86,8 @@ static moert_status open_path(int32_t from, int32_t to) {
   cudaError_t error = cudaDeviceCanAccessPeer(&can, from, to);
   if (error != cudaSuccess) return moert__cuda_fail(error, "cudaDeviceCanAccessPeer");
   if (!can)
-    return moert__fail(MOERT_ERROR_UNSUPPORTED, "device %d cannot address the memory of device %d: ranks need devices with peer access, or one", from,
+    return moert__fail(MOERT_ERROR_UNSUPPORTED,
+                       "device %d cannot address the memory of device %d: ranks need devices with peer access, or one, or the transport nccl", from,
                        to);
   int32_t entered = moert__cuda_enter(from);
   error = cudaDeviceEnablePeerAccess(to, 0);
@@ -109,10 +111,10 @@ static moert_status prepare(int32_t device) {
   return status;
 }
 
-static moert_status connect(const int32_t *devices, int32_t count) {
+static moert_status connect(const int32_t *devices, int32_t count, bool peers) {
   moert_status status = MOERT_OK;
   for (int32_t i = 0; i < count && status == MOERT_OK; ++i) status = prepare(devices[i]);
-  for (int32_t i = 0; i < count; ++i)
+  for (int32_t i = 0; i < count && peers; ++i)
     for (int32_t j = 0; j < count && status == MOERT_OK; ++j)
       if (devices[i] != devices[j]) status = open_path(devices[i], devices[j]);
   return status;
@@ -124,6 +126,24 @@ static moert_status identify(int32_t device, unsigned char identity[16]) {
   if (error != cudaSuccess) return moert__cuda_fail(error, "cudaGetDeviceProperties");
   for (int i = 0; i < 16; ++i) identity[i] = (unsigned char)properties.uuid.bytes[i];
   return MOERT_OK;
+}
+
+// -1: this process does not see it.
+static int find_device(const unsigned char identity[16]) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();
+  for (int device = 0; device < count; ++device) {
+    unsigned char seen[16];
+    if (identify(device, seen) == MOERT_OK && memcmp(seen, identity, sizeof seen) == 0) return device;
+  }
+  return -1;
+}
+
+static bool reaches(int32_t device, const unsigned char identity[16]) {
+  int other = find_device(identity), can = 0;
+  if (other < 0 || other == device) return true;
+  if (cudaDeviceCanAccessPeer(&can, device, other) != cudaSuccess) cudaGetLastError();
+  return can != 0;
 }
 
 //===--- ranges for profilers ---------------------------------------------------------------------===//
@@ -143,6 +163,7 @@ static moert__backend backend = {
     .count_devices = count_devices,
     .connect = connect,
     .identify = identify,
+    .reaches = reaches,
     .enter = moert__cuda_enter,
     .leave = moert__cuda_leave,
     .allocate = moert__cuda_allocate,
@@ -151,8 +172,13 @@ static moert__backend backend = {
     .release_shared = moert__cuda_release_shared,
     .import_shared = moert__cuda_import_shared,
     .forget_shared = moert__cuda_forget_shared,
+    .release_outboxes = moert__cuda_release_outboxes,
     .map_host = moert__cuda_map_host,
     .unmap_host = moert__cuda_unmap_host,
+    .make_link_key = moert__cuda_make_link_key,
+    .open_links = moert__cuda_open_links,
+    .gather_over_link = moert__cuda_gather_over_link,
+    .close_link = moert__cuda_close_link,
     .create_stream = moert__cuda_create_stream,
     .destroy_stream = moert__cuda_destroy_stream,
     .synchronize = moert__cuda_synchronize,

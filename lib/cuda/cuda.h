@@ -6,7 +6,9 @@
 // stream.c   streams, copies, captures
 // preload.c  the library's kernels are loaded before ranks wait for each other
 // module.c   the kernels of compiled graphs
-// nccl.c     bootstrap by NCCL: <moert/nccl.h>
+// nccl.c     NCCL, and the bootstrap by it: <moert/nccl.h>
+// link.c     links between ranks that cannot address each other's memory
+// outbox.c   local images of the memory of such peers
 //
 // Ranks of one device wait for each other in kernels. What CUDA does only when the device has nothing to do, or behind such a kernel, would wait with
 // them: what a rank needs is made before there are ranks (`prepare` in backend.c), or comes from pools.
@@ -34,6 +36,9 @@ int32_t moert__cuda_enter(int32_t device);
 void moert__cuda_leave(int32_t entered);
 // One of those that were entered before: for what concerns no particular one, and must not make a context on another.
 int32_t moert__cuda_some_device(void);
+
+// A function of the driver by its name; false: it does not have it.
+bool moert__cuda_find_function(const char *name, void *function);
 
 // Have the code of a kernel on the thread's device, where it would else come with the first launch.
 cudaError_t moert__cuda_load_kernel(cudaKernel_t kernel);
@@ -72,6 +77,15 @@ void moert__cuda_destroy_capture(int32_t device, void *capture);
 
 // Load every kernel of this library on the thread's device, `device`; once.
 moert_status moert__cuda_preload(int32_t device);
+
+//===--- link.c and outbox.c; link.h has the rest ----------------------------------------------------===//
+
+moert_status moert__cuda_make_link_key(moert__link_key *key);
+moert_status moert__cuda_open_links(const moert__link_key *key, const moert__link_rank *ranks, int32_t count, int64_t timeout_ms,
+                                    moert__link **links);
+moert_status moert__cuda_gather_over_link(moert__link *link, const void *mine, size_t bytes, void *all, int64_t timeout_ms);
+void moert__cuda_close_link(moert__link *link);
+void moert__cuda_release_outboxes(void *outboxes);
 
 //===--- module.c ---------------------------------------------------------------------------------===//
 

@@ -18,7 +18,7 @@ typedef struct Driver {
 static Driver driver;
 static bool has_driver; // all of them
 
-static bool find(const char *name, void *function) {
+bool moert__cuda_find_function(const char *name, void *function) {
   enum cudaDriverEntryPointQueryResult result;
   cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, CUDART_VERSION, cudaEnableDefault, &result);
   if (error != cudaSuccess) cudaGetLastError();
@@ -26,9 +26,10 @@ static bool find(const char *name, void *function) {
 }
 
 static void find_all(void) {
-  has_driver = find("cuDevicePrimaryCtxRetain", &driver.retain_context) && find("cuCtxPushCurrent", &driver.push_context) &&
-               find("cuCtxPopCurrent", &driver.pop_context) && find("cuKernelGetFunction", &driver.get_function) &&
-               find("cuFuncLoad", &driver.load_function);
+  has_driver =
+      moert__cuda_find_function("cuDevicePrimaryCtxRetain", &driver.retain_context) &&
+      moert__cuda_find_function("cuCtxPushCurrent", &driver.push_context) && moert__cuda_find_function("cuCtxPopCurrent", &driver.pop_context) &&
+      moert__cuda_find_function("cuKernelGetFunction", &driver.get_function) && moert__cuda_find_function("cuFuncLoad", &driver.load_function);
 }
 
 static const Driver *find_driver(void) {

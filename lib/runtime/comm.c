@@ -38,17 +38,41 @@ moert_status moert__check_size(int32_t size) {
   return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "size is %" PRId32 ", must be in [1, %d]", size, MOERT_MAX_RANKS);
 }
 
-moert_status moert__read_comm_options(const moert_comm_options *given, moert_comm_options *options) {
-  *options = (moert_comm_options)MOERT_COMM_OPTIONS_INIT;
-  if (!given) return MOERT_OK;
-  if (given->struct_size != sizeof *given)
-    return moert__fail(MOERT_ERROR_STRUCT_SIZE, "options: struct_size is %zu, this library's is %zu; begin with MOERT_COMM_OPTIONS_INIT",
-                       given->struct_size, sizeof *given);
-  *options = *given;
+// The sizes that earlier versions of the struct can have had end where a field begins.
+static bool is_known_size(size_t size) { return size == offsetof(moert_comm_options, transport) || size == sizeof(moert_comm_options); }
+
+static moert_status check_options(const moert_comm_options *options) {
   if (options->num_devices < 0)
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "options: num_devices is %" PRId32 ", must be at least 0", options->num_devices);
   if (options->devices && !options->num_devices) return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "options: devices is set, but num_devices is 0");
+  if (options->transport < MOERT_TRANSPORT_AUTO || options->transport > MOERT_TRANSPORT_NCCL)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "options: transport is %" PRId32 ", must be %d (auto), %d (peer) or %d (nccl)",
+                       options->transport, MOERT_TRANSPORT_AUTO, MOERT_TRANSPORT_PEER, MOERT_TRANSPORT_NCCL);
   return MOERT_OK;
+}
+
+// AUTO is what the environment says.
+static moert_status resolve_transport(moert_comm_options *options) {
+  static const char *const names[] = {[MOERT_TRANSPORT_AUTO] = "auto", [MOERT_TRANSPORT_PEER] = "peer", [MOERT_TRANSPORT_NCCL] = "nccl"};
+  const char *text = options->device_type == MOERT_DEVICE_CUDA && options->transport == MOERT_TRANSPORT_AUTO ? getenv("MOERT_TRANSPORT") : NULL;
+  if (!text || !*text) return MOERT_OK;
+  for (int32_t i = 0; i < (int32_t)(sizeof names / sizeof *names); ++i) {
+    if (strcmp(text, names[i])) continue;
+    options->transport = i;
+    return MOERT_OK;
+  }
+  return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "environment variable MOERT_TRANSPORT is '%s', must be auto, peer or nccl", text);
+}
+
+moert_status moert__read_comm_options(const moert_comm_options *given, moert_comm_options *options) {
+  *options = (moert_comm_options)MOERT_COMM_OPTIONS_INIT;
+  if (!given) return MOERT_OK;
+  if (!is_known_size(given->struct_size))
+    return moert__fail(MOERT_ERROR_STRUCT_SIZE, "options: struct_size is %zu, this library's is %zu; begin with MOERT_COMM_OPTIONS_INIT",
+                       given->struct_size, sizeof *given);
+  memcpy(options, given, given->struct_size);
+  moert_status status = check_options(options);
+  return status ? status : resolve_transport(options);
 }
 
 static moert_status count_devices(const moert__backend *backend, int32_t *count) {
@@ -78,7 +102,13 @@ moert_status moert__place_ranks(const moert_comm_options *options, int32_t first
   return status;
 }
 
-moert_status moert__check_ranks_on_device(const moert__backend *backend, int32_t device, int32_t ranks) {
+// NCCL refuses two ranks on one device.
+moert_status moert__check_ranks_on_device(const moert__group *group, int32_t device, int32_t ranks) {
+  const moert__backend *backend = group->backend;
+  if (group->transport == MOERT_TRANSPORT_NCCL && ranks > 1)
+    return moert__fail(MOERT_ERROR_UNSUPPORTED,
+                       "%" PRId32 " ranks are on device %" PRId32 ", of which each needs one of its own with the transport nccl; use more devices",
+                       ranks, device);
   if (ranks <= backend->ranks_per_device) return MOERT_OK;
   return moert__fail(MOERT_ERROR_UNSUPPORTED,
                      "%" PRId32 " ranks are on device %" PRId32 ", at most %" PRId32 " can wait for each other on one; use more devices", ranks,
@@ -94,10 +124,51 @@ static int32_t count_on_device(const moert__group *group, int32_t r) {
 
 static moert_status check_crowding(const moert__group *group) {
   moert_status status = MOERT_OK;
-  for (int32_t r = 0; r < group->size && !status; ++r)
-    status = moert__check_ranks_on_device(group->backend, group->devices[r], count_on_device(group, r));
+  for (int32_t r = 0; r < group->size && !status; ++r) status = moert__check_ranks_on_device(group, group->devices[r], count_on_device(group, r));
   return status;
 }
+
+//===--- transports -------------------------------------------------------------------------------===//
+
+moert_status moert__choose_transport(const moert__backend *backend, int32_t asked, bool reach, int32_t *transport) {
+  if (asked == MOERT_TRANSPORT_NCCL && !backend->open_links)
+    return moert__fail(MOERT_ERROR_UNSUPPORTED, "options: transport is nccl, which backend '%s' does not have", backend->name);
+  bool needs_links = asked == MOERT_TRANSPORT_AUTO && !reach && backend->open_links;
+  *transport = asked == MOERT_TRANSPORT_NCCL || needs_links ? MOERT_TRANSPORT_NCCL : MOERT_TRANSPORT_PEER;
+  return MOERT_OK;
+}
+
+// Of ranks that are threads.
+static moert_status choose_for_threads(moert__group *group, int32_t asked) {
+  bool reach = true;
+  for (int32_t r = 0; r < group->size && asked == MOERT_TRANSPORT_AUTO; ++r) {
+    unsigned char identity[16];
+    moert_status status = group->backend->identify(group->devices[r], identity);
+    if (status) return status;
+    for (int32_t other = 0; other < group->size; ++other) reach &= group->backend->reaches(group->devices[other], identity);
+  }
+  return moert__choose_transport(group->backend, asked, reach, &group->transport);
+}
+
+moert_status moert__open_links(moert_comm *const *comms, int32_t count, const moert__link_key *key, int64_t timeout_ms) {
+  const moert__backend *backend = comms[0]->group->backend;
+  moert__link_rank ranks[MOERT_MAX_RANKS] = {0};
+  moert__link *links[MOERT_MAX_RANKS];
+  for (int32_t i = 0; i < count; ++i)
+    ranks[i] = (moert__link_rank){.device = moert_comm_device(comms[i]).id, .watch = moert__comm_watch(comms[i]), .mask = comms[i]->mask};
+  moert_status status = backend->open_links(key, ranks, count, timeout_ms, links);
+  for (int32_t i = 0; i < count && !status; ++i) comms[i]->link = links[i];
+  return status;
+}
+
+void moert__close_link(moert_comm *comm) {
+  if (comm->link) comm->group->backend->close_link(comm->link);
+  comm->link = NULL;
+}
+
+moert__link *moert__comm_link(const moert_comm *comm) { return comm->link; }
+
+int32_t moert_comm_transport(const moert_comm *comm) { return comm ? comm->group->transport : MOERT_TRANSPORT_AUTO; }
 
 //===--- groups -----------------------------------------------------------------------------------===//
 
@@ -121,7 +192,7 @@ static moert_status connect_devices(const moert__group *group, int32_t first, in
     used[at] = group->devices[r];
     if (at == num_used) ++num_used;
   }
-  return group->backend->connect(used, num_used);
+  return group->backend->connect(used, num_used, group->transport == MOERT_TRANSPORT_PEER);
 }
 
 static void destroy_group(moert__group *group) {
@@ -187,6 +258,27 @@ static moert_status create_ranks(moert__group *group, int64_t timeout_ms, moert_
   return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a communicator of %" PRId32 " ranks", size);
 }
 
+static void destroy_ranks(moert_comm *const *comms, int32_t count) {
+  for (int32_t r = 0; r < count; ++r) moert_comm_destroy(comms[r]);
+}
+
+static moert_status create_linked_ranks(moert__group *group, int64_t timeout_ms, moert_comm **comms) {
+  moert_comm *made[MOERT_MAX_RANKS];
+  moert__link_key key;
+  const int32_t size = group->size;
+  moert_status status = create_ranks(group, timeout_ms, made);
+  if (status) return status;
+  if (group->transport == MOERT_TRANSPORT_NCCL) {
+    status = group->backend->make_link_key(&key);
+    if (!status) status = moert__open_links(made, size, &key, timeout_ms);
+  }
+  if (status)
+    destroy_ranks(made, size);
+  else
+    memcpy(comms, made, (size_t)size * sizeof *comms);
+  return status;
+}
+
 moert_status moert_comm_create_threads(int32_t size, const moert_comm_options *options, moert_comm **comms) {
   moert_status status = moert__check_size(size);
   if (status) return status;
@@ -197,17 +289,19 @@ moert_status moert_comm_create_threads(int32_t size, const moert_comm_options *o
   status = moert__default_timeout_ms(&timeout_ms);
   if (!status) status = moert__read_comm_options(options, &read);
   if (!status) status = moert__place_ranks(&read, 0, size, &described.backend, described.devices);
+  if (!status) status = choose_for_threads(&described, read.transport);
   if (!status) status = check_crowding(&described);
   if (status) return status;
   described.place = create_place(size);
   if (!described.place) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a communicator of %" PRId32 " ranks", size);
   moert__group *group;
   status = moert__create_group(&described, 0, size, &group);
-  return status ? status : create_ranks(group, timeout_ms, comms);
+  return status ? status : create_linked_ranks(group, timeout_ms, comms);
 }
 
 void moert_comm_destroy(moert_comm *comm) {
   if (!comm) return;
+  moert__close_link(comm);
   comm->group->left[comm->rank] = comm->blocks;
   moert__release_group(comm->group);
   free_rank(comm);

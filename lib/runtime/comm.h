@@ -12,6 +12,9 @@
 // pointers that a rank would follow in another process. A rank writes only its own control block and reads those of its peers, by C11 atomics;
 // nothing is locked. The one exception is `left_out_by`, which the ranks that go on write for those that stay behind.
 //
+// Ranks of several hosts have a place each, into which the control blocks of the others are copied at each meeting: so much of them as a meeting
+// needs.
+//
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOERT_COMM_H
 #define MOERT_COMM_H
@@ -70,6 +73,7 @@ typedef struct moert__control {
   moert__vote votes[2];
   _Alignas(MOERT__LINE) moert__waiting waiting;
   _Alignas(MOERT__LINE) moert__proposal proposal;
+  moert__link_key link_key;                                   // of the links of the recovery that is under way, from the first rank of its mask
   _Alignas(MOERT__LINE) moert__fault records[MOERT__RECORDS]; // of the rank's contexts, which its kernels write (record.c)
 } moert__control;
 
@@ -95,7 +99,8 @@ typedef struct moert__block {
   struct moert__block *next;
   uint64_t number; // the same on all ranks; 0: the peers never came to agree on it
   size_t bytes;
-  unsigned char *memory[MOERT_MAX_RANKS]; // NULL: that rank did not live
+  unsigned char *memory[MOERT_MAX_RANKS]; // NULL: that rank did not live, or this one cannot address its memory
+  void *outboxes;                         // the backend's
   moert__note *notes;
 } moert__block;
 
@@ -104,7 +109,9 @@ typedef struct moert__group {
   const moert__backend *backend;
   moert__place *place; // mapped
   int32_t size;
+  int32_t transport;
   bool processes;
+  bool apart; // the ranks have a place each: they are on several hosts
   bool is_mapped_to_devices;
   int32_t devices[MOERT_MAX_RANKS]; // of this process's ranks
   _Atomic int32_t references;
@@ -118,6 +125,7 @@ struct moert_comm {
   int32_t rank;
   int32_t on_device; // ranks of the communicator that are on this one's device, itself included
   int64_t timeout_ms;
+  moert__link *link; // of the transport NCCL, else NULL
   uint64_t mask;     // the ranks that live
   uint32_t meetings; // so far
   uint64_t allocations;
@@ -141,7 +149,12 @@ moert_status moert__check_size(int32_t size);
 moert_status moert__read_comm_options(const moert_comm_options *given, moert_comm_options *options);
 // The backend, and the devices of ranks [first, first + count).
 moert_status moert__place_ranks(const moert_comm_options *options, int32_t first, int32_t count, const moert__backend **backend, int32_t *devices);
-moert_status moert__check_ranks_on_device(const moert__backend *backend, int32_t device, int32_t ranks);
+moert_status moert__check_ranks_on_device(const moert__group *group, int32_t device, int32_t ranks);
+// The transport that was asked for or, if that is AUTO, the one that is needed; `reach`: all ranks can address each other's memory.
+moert_status moert__choose_transport(const moert__backend *backend, int32_t asked, bool reach, int32_t *transport);
+// Links of ranks that live, to all others that live: of ranks of this process, which have none. Collective.
+moert_status moert__open_links(moert_comm *const *comms, int32_t count, const moert__link_key *key, int64_t timeout_ms);
+void moert__close_link(moert_comm *comm);
 // A group of which ranks [first, first + count) are in this process: it owns its place, which the devices may address; releases the place if it
 // fails.
 moert_status moert__create_group(const moert__group *described, int32_t first, int32_t count, moert__group **made);
@@ -171,9 +184,12 @@ typedef enum moert__meeting {
   MOERT__MEETING_ALLOC,
   MOERT__MEETING_FREE,
   MOERT__MEETING_MAP, // of processes alone, as the next
-  MOERT__MEETING_UNMAP
+  MOERT__MEETING_UNMAP,
+  MOERT__MEETING_AGREE
 } moert__meeting;
 
+// Of barriers that compare numbers: whether all ranks gave this one. *other: the first that did not, else -1.
+moert_status moert__agree(moert_comm *comm, uint64_t number, int64_t timeout_ms, int32_t *other);
 // Votes of the meeting that is next for this rank, and of the last.
 moert__vote *moert__next_vote(const moert_comm *comm);
 const moert__vote *moert__vote_of(const moert_comm *comm, int32_t rank);

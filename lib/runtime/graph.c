@@ -19,7 +19,8 @@ struct moert_graph {
 
 struct moert_capture {
   moert_context *context;
-  void *handle; // the backend's
+  void *handle;        // the backend's
+  uint32_t recoveries; // of the communicator when it was made
 };
 
 //===--- load -------------------------------------------------------------------------------------===//
@@ -390,6 +391,7 @@ moert_status moert_graph_capture(moert_graph *graph, const char *function, const
   moert_capture *made = calloc(1, sizeof *made);
   if (!made) return moert__fail(MOERT_ERROR_OUT_OF_MEMORY, "no memory for a capture");
   made->context = context;
+  made->recoveries = moert__comm_recoveries(moert_context_comm(context));
   status = moert__context_take_fault(context);
   if (!status) status = call_function(found, arguments, num_arguments, context, &made->handle);
   moert__context_note(context, status);
@@ -400,10 +402,20 @@ moert_status moert_graph_capture(moert_graph *graph, const char *function, const
   return status;
 }
 
+// Kernels of NCCL are captured with what belongs to their link, which an error ends, and a recovery opens anew.
+static moert_status check_link(const moert_capture *capture) {
+  moert_comm *comm = moert_context_comm(capture->context);
+  if (moert_comm_transport(comm) != MOERT_TRANSPORT_NCCL) return MOERT_OK;
+  if (capture->recoveries == moert__comm_recoveries(comm)) return moert_comm_check(comm);
+  return moert__fail(MOERT_ERROR_INVALID_STATE, "the call was captured before moert_comm_recover, which with the transport nccl opens new links: "
+                                                "capture it again");
+}
+
 moert_status moert_capture_replay(moert_capture *capture) {
   if (!capture) return moert__fail(MOERT_ERROR_NULL_POINTER, "capture is NULL");
   moert_context *context = capture->context;
   moert_status status = moert__context_take_fault(context);
+  if (!status) status = check_link(capture);
   if (!status)
     status = moert__context_backend(context)->replay_capture(moert__context_device(context), moert_context_stream(context), capture->handle);
   moert__context_note(context, status);

@@ -26,9 +26,10 @@ static moert_status count_devices(int32_t *count) {
   return MOERT_OK;
 }
 
-static moert_status connect_devices(const int32_t *devices, int32_t count) {
+static moert_status connect_devices(const int32_t *devices, int32_t count, bool peers) {
   (void)devices;
   (void)count;
+  (void)peers;
   return MOERT_OK;
 }
 
@@ -36,6 +37,12 @@ static moert_status identify(int32_t device, unsigned char identity[16]) {
   (void)device;
   memset(identity, 0, 16);
   return MOERT_OK;
+}
+
+static bool reaches(int32_t device, const unsigned char identity[16]) {
+  (void)device;
+  (void)identity;
+  return true;
 }
 
 static int32_t enter(int32_t device) { return device; }
@@ -246,6 +253,7 @@ const moert__backend moert__host_backend = {
     .count_devices = count_devices,
     .connect = connect_devices,
     .identify = identify,
+    .reaches = reaches,
     .enter = enter,
     .leave = leave,
     .allocate = allocate,

@@ -116,6 +116,8 @@ moert_status moert__comm_create_fault(moert_comm *comm, moert__fault **fault);
 void moert__comm_destroy_fault(moert_comm *comm, moert__fault *fault);
 // What kernels need to know of the ranks; `timeout_ns`, `fault` and `op` stay 0 for the context.
 moert__watch moert__comm_watch(moert_comm *comm);
+// Collective, a barrier: whether all living ranks gave this number, for the same place in symmetric memory. *other: the first that did not, else -1.
+moert_status moert__symmetric_agree(moert_comm *comm, const void *address, uint32_t number, int64_t timeout_ms, int32_t *other);
 // How often moert_comm_recover has cleared the errors of this rank: contexts forget theirs when the number has changed.
 uint32_t moert__comm_recoveries(const moert_comm *comm);
 

@@ -90,9 +90,17 @@ static moert_status check_communicator(const moert_comm *comm) {
   return moert__fail(status, "the communicator stands in error since an earlier call: %s (%s)", moert_status_name(status), moert_status_text(status));
 }
 
+static moert_status check_transport(const moert__op *op, const moert_comm *comm) {
+  bool addresses_peers = op->index == MOERT__OP_MOE_ALLREDUCE_FUSION;
+  if (!addresses_peers || moert_comm_transport(comm) != MOERT_TRANSPORT_NCCL) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_UNSUPPORTED,
+                     "the transport of the communicator is nccl, the op needs one whose ranks address each other's memory: peer");
+}
+
 static moert_status check_call(const moert__op *op, const void *params, const void *args, const moert_context *context) {
   moert_comm *comm = moert_context_comm(context);
   moert_status status = op->fabric ? check_communicator(comm) : MOERT_OK;
+  if (!status) status = check_transport(op, comm);
   if (!status) status = check_struct("params", params, op->params_size);
   if (!status) status = check_struct("args", args, op->args_size);
   for (int i = 0; !status && i < op->num_parameters; ++i) status = check_parameter(&op->parameters[i], params);

@@ -1,9 +1,11 @@
 //===- process.c - ranks that are processes ---------------------------------------------------------===//
 //
-// The processes meet through the caller's allgather, twice. First each says who it is; rank 0 has made the place, a file in memory, which the others
-// open through rank 0's descriptor. The second time each says whether that went well, so that all have a communicator or none.
+// The processes meet through the caller's allgather. First each says who it is; rank 0 has made the place, a file in memory, which the others open
+// through rank 0's descriptor. The last time each says whether that went well, so that all have a communicator or none. If rank 0 asks for it each
+// says in between which transport it needs; if one of them needs NCCL, all use it, and meet once more to open their links. Between hosts every rank
+// makes a place of its own.
 //
-// A rank with an error of its own takes part in both, so that nobody is left waiting; only arguments without which there is no allgather are refused
+// A rank with an error of its own takes part in all, so that nobody is left waiting; only arguments without which there is no allgather are refused
 // at once.
 //
 //===----------------------------------------------------------------------------------------------===//
@@ -32,9 +34,10 @@ typedef struct hello {
   int32_t abi_version, rank, size, device_type;
   int32_t status;        // of this rank so far
   int32_t process, file; // of rank 0: where the place is
-  int32_t reserved;
+  int32_t transport;     // what it was told at first, then what it needs
   uint64_t nonce;
-  unsigned char device[16]; // which it is
+  unsigned char host[16], device[16]; // which they are
+  moert__link_key key;                // of rank 0
 } hello;
 
 // A rank on its way into the communicator.
@@ -60,6 +63,37 @@ bool moert__process_has_ended(int32_t process) {
   return has;
 }
 
+//===--- hosts ------------------------------------------------------------------------------------===//
+
+static uint64_t hash_text(uint64_t hash, const char *text, size_t length) {
+  for (size_t i = 0; i < length; ++i) hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+  return hash;
+}
+
+static uint64_t hash_file(uint64_t hash, const char *path) {
+  char text[64];
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t length = file < 0 ? 0 : read(file, text, sizeof text);
+  if (file >= 0) close(file);
+  return hash_text(hash, text, length > 0 ? (size_t)length : 0);
+}
+
+// What processes that can open each other's descriptors have in common: the kernel since it was booted, and the namespace of their numbers.
+static void identify_host(unsigned char identity[16]) {
+  uint64_t words[2] = {hash_file(UINT64_C(14695981039346656037), "/proc/sys/kernel/random/boot_id"), 0};
+  const char *given = getenv("MOERT_HOST_ID");
+  struct stat namespace;
+  if (!stat("/proc/self/ns/pid", &namespace)) words[1] = namespace.st_ino;
+  if (given && *given) words[0] = hash_text(words[0], given, strlen(given));
+  memcpy(identity, words, sizeof words);
+}
+
+static bool on_one_host(const joining *j) {
+  for (int32_t r = 1; r < j->size; ++r)
+    if (memcmp(j->all[r].host, j->all[0].host, sizeof j->all[0].host)) return false;
+  return true;
+}
+
 //===--- the place --------------------------------------------------------------------------------===//
 
 static moert_status fail_system(moert_status status, const char *what) { return moert__fail(status, "%s: %s", what, strerror(errno)); }
@@ -81,6 +115,15 @@ static moert_status make_place(joining *j) {
   if (status) return status;
   j->described.place->nonce = j->mine.nonce;
   j->mine.file = j->file;
+  return MOERT_OK;
+}
+
+// Of ranks on several hosts.
+static moert_status make_own_place(joining *j) {
+  void *place = mmap(NULL, moert__place_bytes(j->size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return fail_system(MOERT_ERROR_OUT_OF_MEMORY, "the rank's control blocks cannot be made");
+  if (j->described.place) munmap(j->described.place, moert__place_bytes(j->size));
+  j->described.place = place;
   return MOERT_OK;
 }
 
@@ -109,6 +152,7 @@ static moert_status prepare(joining *j, const moert_comm_options *given) {
   if (!status) status = moert__read_comm_options(given, &options);
   if (status) return status;
   j->mine.device_type = options.device_type;
+  j->mine.transport = options.transport;
   status = moert__place_ranks(&options, j->rank, 1, &group->backend, group->devices);
   if (!status) status = group->backend->identify(group->devices[j->rank], j->mine.device);
   return status || j->rank != 0 ? status : make_place(j);
@@ -137,6 +181,9 @@ static moert_status check_hello(const joining *j, int32_t rank) {
   if (!theirs->status && !j->mine.status && theirs->device_type != j->mine.device_type)
     return moert__fail(MOERT_ERROR_PEER_MISMATCH, "options: device_type is %" PRId32 " on rank %" PRId32 ", but %" PRId32 " on rank %" PRId32,
                        j->mine.device_type, j->rank, theirs->device_type, rank);
+  if (!theirs->status && !j->mine.status && theirs->transport != j->mine.transport)
+    return moert__fail(MOERT_ERROR_PEER_MISMATCH, "options: transport is %" PRId32 " on rank %" PRId32 ", but %" PRId32 " on rank %" PRId32,
+                       j->mine.transport, j->rank, theirs->transport, rank);
   return MOERT_OK;
 }
 
@@ -158,6 +205,38 @@ static moert_status check_hellos(const joining *j) {
   return status ? status : check_statuses(j);
 }
 
+//===--- the transport ----------------------------------------------------------------------------===//
+
+static moert_status need_transport(const joining *j, int32_t *needed) {
+  const moert__group *group = &j->described;
+  bool reach = on_one_host(j);
+  for (int32_t r = 0; r < j->size; ++r) reach = reach && group->backend->reaches(group->devices[j->rank], j->all[r].device);
+  return moert__choose_transport(group->backend, j->mine.transport, reach, needed);
+}
+
+static bool any_needs_links(const joining *j) {
+  for (int32_t r = 0; r < j->size; ++r)
+    if (j->all[r].transport == MOERT_TRANSPORT_NCCL) return true;
+  return false;
+}
+
+// All ranks take part if rank 0 is on devices, and not told to use peers: so they agree on what follows. *own: how this rank fares.
+static moert_status agree_on_transport(joining *j, moert_status *own) {
+  const hello first = j->all[0];
+  int32_t needed = MOERT_TRANSPORT_PEER;
+  j->described.transport = MOERT_TRANSPORT_PEER;
+  if (first.status || first.device_type == MOERT_DEVICE_CPU || first.transport == MOERT_TRANSPORT_PEER) return MOERT_OK;
+  if (!*own) *own = need_transport(j, &needed);
+  j->mine.transport = needed;
+  moert_status status = gather(j, *own);
+  if (status || !any_needs_links(j)) return status;
+  j->described.transport = MOERT_TRANSPORT_NCCL;
+  j->described.apart = !on_one_host(j);
+  if (!*own) *own = check_statuses(j);
+  if (!*own && j->rank == 0) *own = j->described.backend->make_link_key(&j->mine.key);
+  return MOERT_OK;
+}
+
 // How many ranks are on this rank's device.
 static int32_t count_neighbours(const joining *j) {
   int32_t count = 0;
@@ -169,10 +248,10 @@ static int32_t count_neighbours(const joining *j) {
 
 // A communicator, unless one of the others has none.
 static moert_status enter(joining *j, moert_comm **comm) {
-  moert_status status = check_hellos(j);
   const int32_t on_device = count_neighbours(j);
-  if (!status) status = moert__check_ranks_on_device(j->described.backend, j->described.devices[j->rank], on_device);
-  if (!status && j->rank != 0) status = open_place(j);
+  moert_status status = moert__check_ranks_on_device(&j->described, j->described.devices[j->rank], on_device);
+  if (!status && j->described.apart) status = make_own_place(j);
+  if (!status && !j->described.apart && j->rank != 0) status = open_place(j);
   if (status) return status;
   moert__group *group;
   status = moert__create_group(&j->described, j->rank, 1, &group);
@@ -187,14 +266,24 @@ static moert_status enter(joining *j, moert_comm **comm) {
   return MOERT_OK;
 }
 
+// Whether all ranks have come so far.
+static moert_status conclude(joining *j, moert_status own) {
+  moert_status status = gather(j, own);
+  if (own) return own; // its text stands
+  return status ? status : check_statuses(j);
+}
+
 static moert_status join(joining *j, const moert_comm_options *options, moert_comm **comm) {
   moert_status own = prepare(j, options);
   moert_status status = gather(j, own);
   if (status) return status;
+  if (!own) own = check_hellos(j);
+  status = agree_on_transport(j, &own);
+  if (status) return status;
   if (!own) own = enter(j, comm);
-  status = gather(j, own);
-  if (own) return own; // its text stands
-  return status ? status : check_statuses(j);
+  status = conclude(j, own);
+  if (status || j->described.transport == MOERT_TRANSPORT_PEER) return status;
+  return conclude(j, moert__open_links(comm, 1, &j->all[0].key, j->timeout_ms));
 }
 
 moert_status moert_comm_create_process(int32_t rank, int32_t size, const moert_comm_options *options, moert_allgather *allgather, void *user,
@@ -209,6 +298,7 @@ moert_status moert_comm_create_process(int32_t rank, int32_t size, const moert_c
   *j = (joining){.rank = rank, .size = size, .allgather = allgather, .user = user, .file = -1};
   j->described = (moert__group){.size = size, .processes = true};
   j->mine = (hello){.magic = HELLO_MAGIC, .abi_version = MOERT_ABI_VERSION, .rank = rank, .size = size, .process = getpid(), .file = -1};
+  identify_host(j->mine.host);
   moert_comm *made = NULL;
   status = join(j, options, &made);
   if (j->described.place) munmap(j->described.place, moert__place_bytes(size));

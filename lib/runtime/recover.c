@@ -8,7 +8,8 @@
 // mask is an error once, also when its own call has ended for that reason; the next call passes over those that were there then.
 //
 // A recovery has two such rounds. The first agrees on the mask; all calls of the survivors have returned. Then each clears its words. The second says
-// that all have cleared them, or who could not.
+// that all have cleared them, or who could not. With the transport NCCL links are opened anew, by the key that the first of the survivors has made
+// when it comes to the second round; a third one says how that went.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -196,13 +197,28 @@ static void clear_errors(moert_comm *comm) {
   ++comm->recoveries;
 }
 
-static moert_status check_results(const round_call *call) {
-  if (call->mine.result) return call->mine.result; // its text stands
+// A round that tells all how this rank fared with what is `done`.
+static moert_status tell_result(round_call *call, int32_t phase, moert_status result, const char *done) {
+  moert_status status = come_together(call, phase, result);
+  if (status) return status;
+  if (result) return result; // its text stands
   for (int32_t r = 0; r < call->comm->group->size; ++r)
     if (call->found[r] && call->theirs[r].result)
-      return moert__fail(MOERT_ERROR_PEER_FAILED, "rank %" PRId32 " could not clear its workspaces: %s", r,
-                         moert_status_name(call->theirs[r].result));
+      return moert__fail(MOERT_ERROR_PEER_FAILED, "rank %" PRId32 " could not %s: %s", r, done, moert_status_name(call->theirs[r].result));
   return MOERT_OK;
+}
+
+// What was under way ends here, and the survivors' links can be found.
+static moert_status leave_link(moert_comm *comm) {
+  moert__close_link(comm);
+  bool makes_key = comm->group->transport == MOERT_TRANSPORT_NCCL && comm->rank == __builtin_ctzll(comm->mask);
+  return makes_key ? comm->group->backend->make_link_key(&moert__control_of(comm, comm->rank)->link_key) : MOERT_OK;
+}
+
+static moert_status open_link(round_call *call) {
+  moert_comm *comm = call->comm;
+  const moert__link_key *key = &moert__control_of(comm, __builtin_ctzll(comm->mask))->link_key;
+  return moert__open_links(&comm, 1, key, call->timeout_ms);
 }
 
 static moert_status recover(moert_comm *comm, uint64_t mask, int64_t timeout_ms) {
@@ -214,15 +230,22 @@ static moert_status recover(moert_comm *comm, uint64_t mask, int64_t timeout_ms)
   if (status) return status;
   adopt_numbers(&call);
   leave_out_others(comm, mask);
+  moert_status own = leave_link(comm);
   clear_errors(comm);
-  status = come_together(&call, 2, moert__symmetric_recover(comm, mask));
-  return status ? status : check_results(&call);
+  moert_status cleared = moert__symmetric_recover(comm, mask);
+  status = tell_result(&call, 2, own ? own : cleared, "clear its workspaces");
+  if (status || comm->group->transport != MOERT_TRANSPORT_NCCL) return status;
+  return tell_result(&call, 3, open_link(&call), "open its link");
 }
 
 moert_status moert_comm_recover(moert_comm *comm, uint64_t mask, int64_t timeout_ms) {
   if (!comm) return moert__fail(MOERT_ERROR_NULL_POINTER, "comm is NULL");
   moert_status status = moert__check_timeout(comm, &timeout_ms);
   if (!status) status = check_mask(comm, mask);
+  if (!status && comm->group->apart)
+    status =
+        moert__fail(MOERT_ERROR_UNSUPPORTED, "the ranks are on several hosts, where those that live cannot go on without the others; destroy the "
+                                             "communicator, and make one of them alone");
   if (status) return status;
   status = recover(comm, mask, timeout_ms);
   moert__comm_note(comm, status);

@@ -95,6 +95,10 @@ MOERT__SHARED moert_status moert__context_check_not_capturing(const moert_contex
 // How many ranks of the communicator are on this one's device, itself included: kernels of all of them wait for each other there.
 MOERT__SHARED int32_t moert__comm_ranks_on_device(const moert_comm *comm);
 
+// How this rank reaches peers whose memory it cannot address (lib/cuda/link.h); NULL: it can.
+typedef struct moert__link moert__link;
+MOERT__SHARED moert__link *moert__comm_link(const moert_comm *comm);
+
 // Record this rank's first error for itself and its peers. Statuses of class 1 and 2 and STOPPED are not recorded.
 MOERT__SHARED void moert__comm_note(moert_comm *comm, moert_status status);
 
@@ -105,8 +109,12 @@ MOERT__SHARED void *moert__symmetric_note(moert_comm *comm, const void *address)
 MOERT__SHARED moert_status moert__symmetric_make_note(moert_comm *comm, const void *address, void **note);
 
 // The peers' addresses of `bytes` at `memory`, which must lie in one block of this rank's symmetric memory; else INVALID_MEMORY. NULL for ranks that
-// no longer lived when the block was made.
+// no longer lived when the block was made, and for those whose memory this rank cannot address.
 MOERT__SHARED moert_status moert__symmetric_peers(moert_comm *comm, const void *memory, size_t bytes, void *peers[MOERT_MAX_RANKS]);
+
+// What the backend keeps for the block that an address lies in, until that is freed: NULL before the first time. *begin and *bytes are the block's.
+// NULL if there is no such block.
+MOERT__SHARED void **moert__symmetric_outboxes(moert_comm *comm, const void *address, void **begin, size_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -17,9 +17,11 @@ static void free_notes(moert__note *notes) {
   }
 }
 
-// Among threads a peer's memory is the peer's; among processes it is mapped here.
+// Among threads a peer's memory is the peer's; among processes it is mapped here, if this rank can address it.
+static bool is_imported(const moert__group *group) { return group->processes && group->transport == MOERT_TRANSPORT_PEER; }
+
 static void forget_peers(const moert__group *group, int32_t rank, moert__block *block) {
-  for (int32_t r = 0; r < group->size && group->processes; ++r) {
+  for (int32_t r = 0; r < group->size && is_imported(group); ++r) {
     if (r == rank || !block->memory[r]) continue;
     group->backend->forget_shared(group->devices[rank], block->memory[r], block->bytes);
     block->memory[r] = NULL;
@@ -30,6 +32,7 @@ void moert__free_blocks(const moert__group *group, int32_t rank, moert__block *b
   while (blocks) {
     moert__block *next = blocks->next;
     forget_peers(group, rank, blocks);
+    if (blocks->outboxes) group->backend->release_outboxes(blocks->outboxes);
     group->backend->release_shared(group->devices[rank], blocks->memory[rank], blocks->bytes);
     free_notes(blocks->notes);
     free(blocks);
@@ -42,7 +45,7 @@ static moert__block *create_block(const moert_comm *comm, size_t bytes, moert__m
   const moert__group *group = comm->group;
   moert__block *made = calloc(1, sizeof *made);
   void *memory;
-  *status = made ? group->backend->allocate_shared(group->devices[comm->rank], bytes, &memory, group->processes ? handle : NULL)
+  *status = made ? group->backend->allocate_shared(group->devices[comm->rank], bytes, &memory, is_imported(group) ? handle : NULL)
                  : MOERT_ERROR_OUT_OF_MEMORY;
   if (*status) {
     free(made);
@@ -164,10 +167,8 @@ moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory
     free_block(comm, made);
     return status;
   }
-  if (!comm->group->processes)
-    take_addresses(comm, made);
-  else if ((status = exchange_memory(comm, made)))
-    return status;
+  if (is_imported(comm->group) && (status = exchange_memory(comm, made))) return status;
+  if (!comm->group->processes && comm->group->transport == MOERT_TRANSPORT_PEER) take_addresses(comm, made);
   made->number = ++comm->allocations;
   keep_block(comm, made);
   *memory = made->memory[comm->rank];
@@ -177,7 +178,7 @@ moert_status moert_symmetric_alloc(moert_comm *comm, size_t bytes, void **memory
 // Devices need memory to be mapped nowhere else when it is given back. A peer that is lost on the way uses it no more, so it is given back all the
 // same.
 static moert_status forget_everywhere(moert_comm *comm, moert__block *block) {
-  if (!comm->group->processes) return MOERT_OK;
+  if (!is_imported(comm->group)) return MOERT_OK;
   forget_peers(comm->group, comm->rank, block);
   return moert__meet(comm, MOERT__MEETING_UNMAP, comm->timeout_ms);
 }
@@ -228,6 +229,21 @@ moert_status moert__symmetric_peers(moert_comm *comm, const void *memory, size_t
   size_t offset = offset_in(comm, found, memory);
   for (int32_t r = 0; r < comm->group->size; ++r) peers[r] = found->memory[r] ? found->memory[r] + offset : NULL;
   return MOERT_OK;
+}
+
+void **moert__symmetric_outboxes(moert_comm *comm, const void *address, void **begin, size_t *bytes) {
+  moert__block *found = find_block(comm, address, 1);
+  if (!found) return NULL;
+  *begin = found->memory[comm->rank];
+  *bytes = found->bytes;
+  return &found->outboxes;
+}
+
+moert_status moert__symmetric_agree(moert_comm *comm, const void *address, uint32_t number, int64_t timeout_ms, int32_t *other) {
+  const moert__block *found = find_block(comm, address, 1);
+  if (!found) return fail_outside(comm, address, 1);
+  uint32_t place = moert__hash(moert__hash(MOERT__HASH_INIT, (int64_t)found->number), (int64_t)offset_in(comm, found, address));
+  return moert__agree(comm, (uint64_t)number << 32 | place, timeout_ms, other);
 }
 
 //===--- notes ------------------------------------------------------------------------------------===//

@@ -164,17 +164,55 @@ moert_status moert__wait_for(moert_context *context, const moert__wait *wait, in
 
 //===--- meetings ---------------------------------------------------------------------------------===//
 
-static const char *const meeting_names[] = {[MOERT__MEETING_BARRIER] = "at a barrier",
-                                            [MOERT__MEETING_ALLOC] = "in moert_symmetric_alloc",
-                                            [MOERT__MEETING_FREE] = "in moert_symmetric_free",
-                                            [MOERT__MEETING_MAP] = "in moert_symmetric_alloc",
-                                            [MOERT__MEETING_UNMAP] = "in moert_symmetric_free"};
+static const char *const meeting_names[] = {[MOERT__MEETING_BARRIER] = "at a barrier",          [MOERT__MEETING_ALLOC] = "in moert_symmetric_alloc",
+                                            [MOERT__MEETING_FREE] = "in moert_symmetric_free",  [MOERT__MEETING_MAP] = "in moert_symmetric_alloc",
+                                            [MOERT__MEETING_UNMAP] = "in moert_symmetric_free", [MOERT__MEETING_AGREE] = "at a barrier"};
 
 static moert__vote *vote_at(const moert_comm *comm, int32_t rank, uint32_t number) { return &moert__control_of(comm, rank)->votes[number % 2]; }
 
 moert__vote *moert__next_vote(const moert_comm *comm) { return vote_at(comm, comm->rank, comm->meetings + 1); }
 
 const moert__vote *moert__vote_of(const moert_comm *comm, int32_t rank) { return vote_at(comm, rank, comm->meetings); }
+
+// What the ranks of several hosts bring to a meeting.
+typedef struct parcel {
+  uint64_t announced, value;
+  void *memory; // only whether there is some
+  uint32_t arrived;
+  int32_t status, failed;
+} parcel;
+
+static parcel pack(const moert_comm *comm) {
+  const moert__control *mine = moert__control_of(comm, comm->rank);
+  const moert__vote *vote = moert__vote_of(comm, comm->rank);
+  return (parcel){.announced = atomic_load_explicit(&mine->announced, memory_order_relaxed),
+                  .value = atomic_load_explicit(&vote->value, memory_order_relaxed),
+                  .memory = atomic_load_explicit(&vote->memory, memory_order_relaxed),
+                  .arrived = atomic_load_explicit(&mine->arrived, memory_order_relaxed),
+                  .status = atomic_load_explicit(&mine->status, memory_order_relaxed),
+                  .failed = atomic_load_explicit(&mine->failed, memory_order_relaxed)};
+}
+
+static void unpack(const moert_comm *comm, int32_t rank, const parcel *theirs) {
+  moert__control *copy = moert__control_of(comm, rank);
+  moert__vote *vote = vote_at(comm, rank, comm->meetings);
+  atomic_store_explicit(&vote->value, theirs->value, memory_order_relaxed);
+  atomic_store_explicit(&vote->memory, theirs->memory, memory_order_relaxed);
+  atomic_store_explicit(&copy->status, theirs->status, memory_order_release);
+  atomic_store_explicit(&copy->failed, theirs->failed, memory_order_release);
+  atomic_store_explicit(&copy->announced, theirs->announced, memory_order_release);
+  atomic_store_explicit(&copy->arrived, theirs->arrived, memory_order_release);
+}
+
+// What ranks of one host see in their place, those of several send each other.
+static moert_status bring_controls(const moert_comm *comm, int64_t timeout_ms) {
+  parcel mine = pack(comm), all[MOERT_MAX_RANKS];
+  memset(all, 0, sizeof all);
+  moert_status status = comm->group->backend->gather_over_link(comm->link, &mine, sizeof mine, all, timeout_ms);
+  for (int32_t r = 0; r < comm->group->size && !status; ++r)
+    if (r != comm->rank && moert__lives(comm, r)) unpack(comm, r, &all[r]);
+  return status;
+}
 
 moert_status moert__meet(moert_comm *comm, moert__meeting kind, int64_t timeout_ms) {
   moert__control *mine = moert__control_of(comm, comm->rank);
@@ -183,6 +221,11 @@ moert_status moert__meet(moert_comm *comm, moert__meeting kind, int64_t timeout_
   atomic_store_explicit(&mine->announced, announced, memory_order_release);
   atomic_store_explicit(&mine->arrived, number, memory_order_release);
   int64_t deadline_ns = moert__now_ns() + timeout_ms * 1000000;
+  moert_status brought = comm->group->apart ? bring_controls(comm, timeout_ms) : MOERT_OK;
+  if (brought) {
+    moert__comm_note(comm, brought);
+    return brought;
+  }
   for (int32_t r = 0; r < comm->group->size; ++r) {
     if (r == comm->rank || !moert__lives(comm, r)) continue;
     moert__control *peer = moert__control_of(comm, r);
@@ -192,6 +235,15 @@ moert_status moert__meet(moert_comm *comm, moert__meeting kind, int64_t timeout_
     if (status) return status;
   }
   return MOERT_OK;
+}
+
+moert_status moert__agree(moert_comm *comm, uint64_t number, int64_t timeout_ms, int32_t *other) {
+  *other = -1;
+  atomic_store_explicit(&moert__next_vote(comm)->value, number, memory_order_relaxed);
+  moert_status status = moert__meet(comm, MOERT__MEETING_AGREE, timeout_ms);
+  for (int32_t r = comm->group->size - 1; r >= 0 && !status; --r)
+    if (moert__lives(comm, r) && atomic_load_explicit(&moert__vote_of(comm, r)->value, memory_order_relaxed) != number) *other = r;
+  return status;
 }
 
 moert_status moert_comm_barrier(moert_comm *comm, int64_t timeout_ms) {

@@ -1,75 +1,37 @@
 //===- nccl.c - ranks that find each other by NCCL -----------------------------------------------------------===//
-//
-// NCCL is looked for by its name, and need not be there; what is used of it is declared here, as NCCL 2 has it.
-//
-//===----------------------------------------------------------------------------------------------===//
 
-#include "gpu.h"
 #include "lib/runtime/shared.h"
-#include <cuda_runtime_api.h>
-#include <dlfcn.h>
+#include "nccl_library.h"
 #include <moert/nccl.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { RANKS = 2, ID_BYTES = 128 };
-
-typedef struct Id {
-  char bytes[ID_BYTES];
-} Id;
-
-typedef struct ncclComm *Nccl;
-static int (*get_unique_id)(Id *id);
-static int (*comm_init_rank)(Nccl *comm, int size, Id id, int rank);
-static int (*comm_destroy)(Nccl comm);
-static bool has_nccl;
-
-static bool find(void *library, const char *name, void *function) {
-  void *symbol = dlsym(library, name);
-  memcpy(function, &symbol, sizeof symbol);
-  return symbol != NULL;
-}
-
-static void look_for_nccl(void) {
-  void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  has_nccl = library && find(library, "ncclGetUniqueId", &get_unique_id) && find(library, "ncclCommInitRank", &comm_init_rank) &&
-             find(library, "ncclCommDestroy", &comm_destroy);
-}
-
-// Once in each process.
-static bool find_nccl(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, look_for_nccl);
-  return has_nccl;
-}
+enum { RANKS = 2 };
 
 //===--- a communicator of NCCL -----------------------------------------------------------------------===//
 
 // All ranks have rank 0's, through the communicator that the harness has made.
-static void share_id(gpu_rank *rank, Id *id) {
-  gpu_buffer *shared = gpu_new_symmetric(rank, "i8", 1, ID_BYTES);
+static void share_id(gpu_rank *rank, nccl_id *id) {
+  gpu_buffer *shared = gpu_new_symmetric(rank, "i8", 1, NCCL_ID_BYTES);
   void *peers[MOERT_MAX_RANKS];
   if (rank->rank == 0) {
-    CHECK(get_unique_id(id) == 0);
+    CHECK(nccl_found.get_unique_id(id) == 0);
     CHECK_OK(moert_copy(rank->context, shared->tensor.data, id, sizeof *id));
   }
   CHECK_OK(moert_comm_barrier(rank->comm, 0));
-  if (CHECK_OK(moert__symmetric_peers(rank->comm, shared->tensor.data, ID_BYTES, peers)))
+  if (CHECK_OK(moert__symmetric_peers(rank->comm, shared->tensor.data, NCCL_ID_BYTES, peers)))
     CHECK_OK(moert_copy(rank->context, id, peers[0], sizeof *id));
   CHECK_OK(moert_comm_barrier(rank->comm, 0));
 }
 
 // NULL on the host, which has nothing to do here.
-static Nccl join_nccl(gpu_rank *rank) {
-  Id id;
-  Nccl made = NULL;
-  if (!rank->cuda || !CHECK(find_nccl())) return NULL;
+static nccl_comm join_nccl(gpu_rank *rank) {
+  nccl_id id;
+  nccl_comm made = NULL;
+  if (!rank->cuda || !CHECK(nccl_find())) return NULL;
   memset(&id, 0, sizeof id);
   share_id(rank, &id);
   cudaSetDevice(moert_comm_device(rank->comm).id);
-  CHECK(comm_init_rank(&made, rank->size, id, rank->rank) == 0);
+  CHECK(nccl_found.comm_init_rank(&made, rank->size, id, rank->rank) == 0);
   return made;
 }
 
@@ -77,7 +39,7 @@ static Nccl join_nccl(gpu_rank *rank) {
 
 static void gather(gpu_rank *rank) {
   static const size_t sizes[] = {1, 7, 256, 100003};
-  Nccl nccl = join_nccl(rank);
+  nccl_comm nccl = join_nccl(rank);
   int before = -1, after = -1;
   if (!nccl) return;
   cudaGetDevice(&before);
@@ -93,7 +55,7 @@ static void gather(gpu_rank *rank) {
   }
   cudaGetDevice(&after);
   CHECK(before == after);
-  CHECK(comm_destroy(nccl) == 0);
+  CHECK(nccl_found.comm_destroy(nccl) == 0);
 }
 
 // A word of each rank, written and read by all.
@@ -116,13 +78,13 @@ static void use(gpu_rank *rank, moert_comm *comm) {
 }
 
 static void bootstrap(gpu_rank *rank) {
-  Nccl nccl = join_nccl(rank);
+  nccl_comm nccl = join_nccl(rank);
   if (!nccl) return;
   moert_comm_options options = MOERT_COMM_OPTIONS_INIT;
   moert_comm *comm = NULL;
   options.device_type = MOERT_DEVICE_CUDA;
   if (CHECK_OK(moert_comm_create_process(rank->rank, rank->size, &options, moert_nccl_allgather, nccl, &comm))) {
-    CHECK(comm_destroy(nccl) == 0); // it was needed for the bootstrap alone
+    CHECK(nccl_found.comm_destroy(nccl) == 0); // it was needed for the bootstrap alone
     use(rank, comm);
   }
   moert_comm_destroy(comm);
@@ -139,7 +101,7 @@ static void without_nccl(void) {
 int main(int argc, char **argv) {
   gpu_begin(argc, argv);
   gpu_case("no NCCL is loaded") without_nccl();
-  bool found = find_nccl();
+  bool found = nccl_find();
   if (!found) printf("libnccl.so.2 is not where the dynamic linker looks (LD_LIBRARY_PATH): the cases with it are left out\n");
   if (found && gpu_count() < RANKS) printf("NCCL needs a GPU for each rank, there are %d: the cases with it are left out\n", gpu_count());
   if (!found || gpu_count() < RANKS || gpu_extent() == GPU_SMALL) return gpu_end();

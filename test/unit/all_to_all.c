@@ -3,6 +3,7 @@
 #include "support.h"
 #include <moert/ops.h>
 
+#include <sched.h>
 #include <time.h>
 
 enum { RANKS = 4, TOKENS = 3, MAX_TOKENS = 4, HIDDEN = 4, TOP_K = 2, EXPERTS = 7, LIST = 9, ROOM = 96, DEADLINE_MS = 300, SLACK_MS = 10000 };
@@ -262,6 +263,7 @@ static void initialize_refuses(void **state) {
 }
 
 #define dispatch_refuses(change, status, text) refuses(dispatch(l), l, change, status, "moe.dispatch: " text)
+#define combine_refuses(change, status, text) refuses(combine(l), l, change, status, "moe.combine: " text)
 #define UNFIT "operand 'metainfo' does not describe operand 'workspace': pass the two that one moe.initialize on this communicator was given"
 
 static void dispatch_refuses_workspaces(void **state) {
@@ -308,6 +310,24 @@ static void dispatch_refuses_counts(void **state) {
   dispatch_refuses(l->dispatch_args.combine_payload_offset = NULL, MOERT_ERROR_NULL_POINTER, "result 'combine_payload_offset' is NULL");
   assert_ok(moert_comm_status(((alone *)*state)->comm));
   assert_ok(dispatch(l));
+}
+
+// Bit 0 alone is a mask of one rank, and as good as none.
+static void dispatch_refuses_masks(void **state) {
+  layer *l = &((alone *)*state)->l;
+  dispatch_refuses(l->dispatch_args.active_rank_mask = 2, MOERT_ERROR_INVALID_ARGUMENT,
+                   "operand 'active_rank_mask' is 0x2, must be less than 0x2: the communicator has 1 ranks");
+  dispatch_refuses(l->dispatch_args.active_rank_mask = -1, MOERT_ERROR_INVALID_ARGUMENT,
+                   "operand 'active_rank_mask' is 0xffffffffffffffff, must be less than 0x2: the communicator has 1 ranks");
+  l->dispatch_args.active_rank_mask = 1;
+  assert_ok(dispatch(l));
+  combine_refuses(l->combine_args.active_rank_mask = 3, MOERT_ERROR_INVALID_ARGUMENT,
+                  "operand 'active_rank_mask' is 0x3, must be less than 0x2: the communicator has 1 ranks");
+  assert_ok(combine(l));
+  l->dispatch_args.active_rank_mask = 0;
+  l->combine_args.active_rank_mask = 1;
+  assert_ok(dispatch(l));
+  assert_ok(combine(l));
 }
 
 static void dispatch_refuses_payloads(void **state) {
@@ -416,8 +436,6 @@ static void sanitize_refuses_rounds_and_ids(void **state) {
 #undef sanitize_refuses
 }
 
-#define combine_refuses(change, status, text) refuses(combine(l), l, change, status, "moe.combine: " text)
-
 static void calls_alternate(void **state) {
   layer *l = &((alone *)*state)->l;
   for (int round = 0; round < 3; ++round) {
@@ -501,6 +519,7 @@ struct team {
   int64_t elapsed_ms[RANKS];
   bool grouped;
   int variant;
+  _Atomic int left; // a rank has gone for good
 };
 
 static int64_t now_ms(void) {
@@ -916,6 +935,205 @@ static void recovery_leaves_what_was_overwritten(void **state) {
   dispatch_refuses((void)0, MOERT_ERROR_INVALID_STATE, UNFIT);
 }
 
+//===--- ranks that are left out of a call --------------------------------------------------------===//
+
+static moert_status masked_round(layer *l, int64_t mask) {
+  l->dispatch_args.active_rank_mask = l->combine_args.active_rank_mask = mask;
+  memset(l->out_data, 0x5a, sizeof l->out_data);
+  memset(l->counts_data, 0x5a, sizeof l->counts_data);
+  return play_round(NULL, l, 0);
+}
+
+static uint64_t without(const team *shared) { return (UINT64_C(1) << RANKS) - 1 - (UINT64_C(1) << shared->odd); }
+
+static uint64_t checksum(const layer *l) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < l->workspace.shape[0]; ++i) sum = 31 * sum + ((const unsigned char *)l->workspace.data)[i];
+  return sum;
+}
+
+static bool counters_fit(const layer *l, uint64_t mask) {
+  const int32_t *counters = (const int32_t *)((const char *)l->workspace.data + l->metainfo_data[MOERT_METAINFO_RECV_COUNTERS]);
+  for (int32_t s = 0; s < RANKS; ++s)
+    if (!(mask >> s & 1) && counters[s] != 0) return false;
+  return true;
+}
+
+// One rank stays away, or takes part in the first round alone: what it had sent there does not count any more, and its slab stays as it is.
+static moert_status stay_away(team *shared, layer *l, int32_t rank) {
+  moert_comm *comm = moert_context_comm(l->context);
+  int64_t mask = (int64_t)without(shared);
+  moert_status status = shared->variant == WITH_IT ? masked_round(l, 15) : MOERT_OK;
+  if (!status) status = moert_comm_barrier(comm, 0);
+  uint64_t before = rank == shared->odd ? checksum(l) : 0;
+  if (!status && rank != shared->odd)
+    for (int round = 0; round < 3 && !status; ++round) status = masked_round(l, mask);
+  if (!status) status = moert_comm_barrier(comm, 0);
+  if (!status && rank == shared->odd && checksum(l) != before) return MOERT_ERROR_INTERNAL;
+  if (!status && rank != shared->odd && !counters_fit(l, (uint64_t)mask)) return MOERT_ERROR_INTERNAL;
+  return status;
+}
+
+static void ranks_leave_one_out(void **state) {
+  (void)state;
+  team *shared = calloc(1, sizeof *shared);
+  for (int way = 0; way < 4 * RANKS; ++way) {
+    rank_run runs[RANKS];
+    *shared = (team){.body = stay_away, .odd = way % RANKS, .grouped = way / RANKS % 2, .variant = way / (2 * RANKS) ? WITH_IT : WITHOUT_IT};
+    run_team(shared, runs, RANKS);
+    for (int32_t r = 0; r < RANKS; ++r) {
+      assert_string_equal(runs[r].error, "");
+      assert_ok(runs[r].status);
+      if (r != shared->odd) assert_survivor(shared, r, without(shared));
+    }
+  }
+  free(shared);
+}
+
+__attribute__((format(printf, 3, 4))) static moert_status must_fail(moert_status status, moert_status expected, const char *format, ...) {
+  char text[256];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return status == expected && strcmp(moert_last_error(), text) == 0 ? MOERT_OK : MOERT_ERROR_INTERNAL;
+}
+
+static moert_status dispatch_wrongly(layer *l, int32_t rank) {
+  unsigned others = 15u - (1u << rank), beyond = 16u + (1u << rank);
+  l->dispatch_args.active_rank_mask = others;
+  moert_status status =
+      must_fail(dispatch(l), MOERT_ERROR_INVALID_ARGUMENT,
+                "moe.dispatch: operand 'active_rank_mask' is 0x%x, must have bit %" PRId32 ": that of the calling rank", others, rank);
+  l->dispatch_args.active_rank_mask = beyond;
+  return status ? status
+                : must_fail(dispatch(l), MOERT_ERROR_INVALID_ARGUMENT,
+                            "moe.dispatch: operand 'active_rank_mask' is 0x%x, must be less than 0x10: the communicator has 4 ranks", beyond);
+}
+
+// Behind a dispatch of all ranks.
+static moert_status combine_wrongly(layer *l, int32_t rank) {
+  unsigned own = 1u << rank, others = 15u - own;
+  l->combine_args.active_rank_mask = own;
+  moert_status status =
+      must_fail(combine(l), MOERT_ERROR_INVALID_STATE, "moe.combine: operand 'active_rank_mask' is 0x%x, must be 0xf as in the dispatch", own);
+  l->combine_args.active_rank_mask = others;
+  return status ? status
+                : must_fail(combine(l), MOERT_ERROR_INVALID_ARGUMENT,
+                            "moe.combine: operand 'active_rank_mask' is 0x%x, must have bit %" PRId32 ": that of the calling rank", others, rank);
+}
+
+// A round of all ranks, then one in which each plays for itself.
+static moert_status pass_wrong_masks(team *shared, layer *l, int32_t rank) {
+  (void)shared;
+  moert_status status = dispatch_wrongly(l, rank);
+  l->dispatch_args.active_rank_mask = 15;
+  if (!status) status = dispatch(l);
+  if (!status) status = combine_wrongly(l, rank);
+  l->combine_args.active_rank_mask = 0; // all ranks, which 15 are too
+  if (!status) status = combine(l);
+  l->dispatch_args.active_rank_mask = 1 << rank;
+  if (!status) status = dispatch(l);
+  if (!status)
+    status = must_fail(combine(l), MOERT_ERROR_INVALID_STATE,
+                       "moe.combine: operand 'active_rank_mask' is 0xf, as it is absent, must be 0x%x as in the dispatch", 1u << rank);
+  l->combine_args.active_rank_mask = 1 << rank;
+  return status ? status : combine(l);
+}
+
+static void masks_must_fit(void **state) {
+  (void)state;
+  team *shared = calloc(1, sizeof *shared);
+  *shared = (team){.body = pass_wrong_masks, .odd = -1};
+  rank_run runs[RANKS];
+  run_team(shared, runs, RANKS);
+  for (int32_t r = 0; r < RANKS; ++r) {
+    assert_string_equal(runs[r].error, "");
+    assert_ok(runs[r].status);
+    assert_survivor(shared, r, UINT64_C(1) << r);
+  }
+  free(shared);
+}
+
+// Rank 1 leaves out rank 2, which nobody else does: rank 2 hears nothing of it, and learns that a peer has failed.
+static moert_status leave_out_2(team *shared, layer *l, int32_t rank) {
+  if (rank == shared->odd) l->dispatch_args.active_rank_mask = 3;
+  return dispatch(l);
+}
+
+static void masks_differ(void **state) {
+  (void)state;
+  team *shared = calloc(1, sizeof *shared);
+  *shared = (team){.body = leave_out_2, .odd = 1};
+  rank_run runs[RANKS];
+  run_team(shared, runs, 3);
+  for (int32_t r = 0; r < 2; ++r) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "moe.dispatch: rank %" PRId32 " called another op or used other parameters than rank %" PRId32 " (its counts, epoch 1): hash ", 1 - r,
+             r);
+    assert_int_equal(runs[r].status, MOERT_ERROR_PEER_MISMATCH);
+    assert_memory_equal(runs[r].error, text, strlen(text));
+  }
+  assert_int_equal(runs[2].status, MOERT_ERROR_PEER_FAILED);
+  for (int32_t r = 0; r < 3; ++r) assert_dispatch_poisoned(&shared->layers[r], false, 0, 3);
+  free(shared);
+}
+
+enum { BY_INITIALIZE, BY_RECOVERY, FOR_GOOD };
+
+// Behind a round of the ranks 0 and 2: with all that live, and with those of the round before.
+static moert_status dispatch_with_others(layer *l) {
+  moert_status status = MOERT_OK;
+  for (int32_t mask = 0; mask <= 13 && !status; mask += 13) {
+    l->dispatch_args.active_rank_mask = mask;
+    status = must_fail(dispatch(l), MOERT_ERROR_INVALID_STATE,
+                       "moe.dispatch: rank %d was left out of the dispatch before by its 'active_rank_mask' 0x5: call moe.initialize on all ranks "
+                       "before it takes part again",
+                       mask ? 3 : 1);
+  }
+  return status;
+}
+
+static moert_status begin_anew(const team *shared, layer *l) {
+  moert_comm *comm = moert_context_comm(l->context);
+  if (shared->variant == BY_INITIALIZE) return initialize(l);
+  moert_status status = moert_comm_recover(comm, shared->variant == FOR_GOOD ? 13 : 15, 0);
+  if (status || shared->variant != FOR_GOOD) return status;
+  l->dispatch_args.active_rank_mask = 15;
+  return must_fail(dispatch(l), MOERT_ERROR_INVALID_ARGUMENT,
+                   "moe.dispatch: operand 'active_rank_mask' is 0xf, must have no ranks but those that live, 0xd: leave out rank 1");
+}
+
+// Fewer and fewer take part. Who was left out is behind, and is not waited for in vain: it comes back when all begin anew, or never.
+static moert_status come_back(team *shared, layer *l, int32_t rank) {
+  moert_status status = masked_round(l, 15);
+  if (rank == 1) shared->left = 1;
+  if (!status && rank != 1) status = masked_round(l, 13);
+  if (!status && rank % 2 == 0) status = masked_round(l, 5);
+  if (!status && rank % 2 == 0) status = dispatch_with_others(l);
+  if (status || (shared->variant == FOR_GOOD && rank == 1)) return status;
+  while (!shared->left) sched_yield();
+  status = begin_anew(shared, l);
+  return status ? status : masked_round(l, 0);
+}
+
+static void ranks_come_back(void **state) {
+  (void)state;
+  team *shared = calloc(1, sizeof *shared);
+  for (int variant = BY_INITIALIZE; variant <= FOR_GOOD; ++variant) {
+    rank_run runs[RANKS];
+    *shared = (team){.body = come_back, .odd = -1, .variant = variant, .grouped = variant == BY_RECOVERY};
+    run_team(shared, runs, RANKS);
+    for (int32_t r = 0; r < RANKS; ++r) {
+      assert_string_equal(runs[r].error, "");
+      assert_ok(runs[r].status);
+      if (variant != FOR_GOOD || r != 1) assert_survivor(shared, r, variant == FOR_GOOD ? 13 : 15);
+    }
+  }
+  free(shared);
+}
+
 //===--- a destination without room ---------------------------------------------------------------===//
 
 static moert_status with_little_room(team *shared, layer *l, int32_t rank) {
@@ -986,6 +1204,7 @@ int main(void) {
       alone_test(dispatch_refuses_workspaces),
       alone_test(copies_of_workspaces_are_none),
       alone_test(dispatch_refuses_counts),
+      alone_test(dispatch_refuses_masks),
       alone_test(dispatch_refuses_payloads),
       alone_test(dispatch_refuses_layouts),
       alone_test(dispatch_refuses_overlap),
@@ -1010,6 +1229,10 @@ int main(void) {
       cmocka_unit_test(all_ranks_recover),
       alone_test(recovery_forgets_rounds),
       alone_test(recovery_leaves_what_was_overwritten),
+      cmocka_unit_test(ranks_leave_one_out),
+      cmocka_unit_test(masks_must_fit),
+      cmocka_unit_test(masks_differ),
+      cmocka_unit_test(ranks_come_back),
       cmocka_unit_test(more_rows_than_room),
       cmocka_unit_test(many_rounds),
   };

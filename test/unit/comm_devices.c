@@ -9,7 +9,7 @@
 static fake_cuda *fake; // NULL until the library has been loaded
 
 static moert_status create(int32_t size, int32_t num_devices, const int32_t *devices, moert_comm **comms) {
-  moert_comm_options options = {sizeof options, MOERT_DEVICE_CUDA, num_devices, devices};
+  moert_comm_options options = {sizeof options, MOERT_DEVICE_CUDA, num_devices, devices, MOERT_TRANSPORT_AUTO};
   return moert_comm_create_threads(size, &options, comms);
 }
 
@@ -51,17 +51,20 @@ static void options_that_are_refused(void **state) {
     moert_status status;
     const char *text;
   } rows[] = {
-      {{8, MOERT_DEVICE_CPU, 0, NULL},
+      {{8, MOERT_DEVICE_CPU, 0, NULL, 0},
        MOERT_ERROR_STRUCT_SIZE,
-       "options: struct_size is 8, this library's is 24; begin with MOERT_COMM_OPTIONS_INIT"},
-      {{24, 3, 0, NULL}, MOERT_ERROR_INVALID_ARGUMENT, "device type is 3, must be 1 (CPU) or 2 (CUDA)"},
-      {{24, MOERT_DEVICE_CPU, -1, NULL}, MOERT_ERROR_INVALID_ARGUMENT, "options: num_devices is -1, must be at least 0"},
-      {{24, MOERT_DEVICE_CPU, 0, (int32_t[]){0}}, MOERT_ERROR_INVALID_ARGUMENT, "options: devices is set, but num_devices is 0"},
-      {{24, MOERT_DEVICE_CPU, 2, NULL}, MOERT_ERROR_NO_DEVICE, "options: num_devices is 2, but this process sees 1"},
-      {{24, MOERT_DEVICE_CPU, 1, (int32_t[]){1}}, MOERT_ERROR_NO_DEVICE, "options: devices[0] is 1, must be in [0, 1)"},
-      {{24, MOERT_DEVICE_CUDA, 4, NULL}, MOERT_ERROR_NO_DEVICE, "options: num_devices is 4, but this process sees 3"},
-      {{24, MOERT_DEVICE_CUDA, 2, (int32_t[]){2, -1}}, MOERT_ERROR_NO_DEVICE, "options: devices[1] is -1, must be in [0, 3)"},
-      {{24, MOERT_DEVICE_CUDA, 1, (int32_t[]){2}},
+       "options: struct_size is 8, this library's is 32; begin with MOERT_COMM_OPTIONS_INIT"},
+      {{28, MOERT_DEVICE_CPU, 0, NULL, 0},
+       MOERT_ERROR_STRUCT_SIZE,
+       "options: struct_size is 28, this library's is 32; begin with MOERT_COMM_OPTIONS_INIT"},
+      {{32, 3, 0, NULL, 0}, MOERT_ERROR_INVALID_ARGUMENT, "device type is 3, must be 1 (CPU) or 2 (CUDA)"},
+      {{24, MOERT_DEVICE_CPU, -1, NULL, 3}, MOERT_ERROR_INVALID_ARGUMENT, "options: num_devices is -1, must be at least 0"},
+      {{24, MOERT_DEVICE_CPU, 0, (int32_t[]){0}, 3}, MOERT_ERROR_INVALID_ARGUMENT, "options: devices is set, but num_devices is 0"},
+      {{24, MOERT_DEVICE_CPU, 2, NULL, 3}, MOERT_ERROR_NO_DEVICE, "options: num_devices is 2, but this process sees 1"},
+      {{24, MOERT_DEVICE_CPU, 1, (int32_t[]){1}, 3}, MOERT_ERROR_NO_DEVICE, "options: devices[0] is 1, must be in [0, 1)"},
+      {{24, MOERT_DEVICE_CUDA, 4, NULL, 3}, MOERT_ERROR_NO_DEVICE, "options: num_devices is 4, but this process sees 3"},
+      {{32, MOERT_DEVICE_CUDA, 2, (int32_t[]){2, -1}, 0}, MOERT_ERROR_NO_DEVICE, "options: devices[1] is -1, must be in [0, 3)"},
+      {{32, MOERT_DEVICE_CUDA, 1, (int32_t[]){2}, 0},
        MOERT_ERROR_UNSUPPORTED,
        "4 ranks are on device 2, at most 2 can wait for each other on one; use more devices"},
   };
@@ -178,7 +181,7 @@ static void memory_of_the_host(void **state) {
 static moert_status join(member *m) {
   moert_comm *comm;
   void *memory;
-  moert_comm_options options = {sizeof options, MOERT_DEVICE_CUDA, 2, NULL};
+  moert_comm_options options = {sizeof options, MOERT_DEVICE_CUDA, 2, NULL, MOERT_TRANSPORT_AUTO};
   moert_status status = moert_comm_create_process(m->rank, m->shared->world, &options, gather, m, &comm);
   if (status) return status;
   if (moert_comm_device(comm).id != m->rank % 2) return MOERT_ERROR_INTERNAL;
@@ -206,7 +209,7 @@ static void processes(void **state) {
 
 static moert_status join_on_another_kind(member *m) {
   moert_comm *comm = NULL;
-  moert_comm_options options = {sizeof options, m->rank == 1 ? MOERT_DEVICE_CUDA : MOERT_DEVICE_CPU, 0, NULL};
+  moert_comm_options options = {sizeof options, m->rank == 1 ? MOERT_DEVICE_CUDA : MOERT_DEVICE_CPU, 0, NULL, MOERT_TRANSPORT_AUTO};
   moert_status status = moert_comm_create_process(m->rank, m->shared->world, &options, gather, m, &comm);
   return comm ? MOERT_ERROR_INTERNAL : status;
 }

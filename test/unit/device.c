@@ -13,14 +13,17 @@ enum { DEVICE = 2, TOKENS = 3, EXPERTS = 64, TOP_K = 8 };
 static moert_comm *comm;
 static moert_context *context;
 
-static moert_status create_comm(moert_comm **made) {
+static moert_status create_comm_of(int32_t transport, moert_comm **made) {
   static const int32_t device = DEVICE;
   moert_comm_options options = MOERT_COMM_OPTIONS_INIT;
   options.device_type = MOERT_DEVICE_CUDA;
   options.num_devices = 1;
   options.devices = &device;
+  options.transport = transport;
   return moert_comm_create_threads(1, &options, made);
 }
+
+static moert_status create_comm(moert_comm **made) { return create_comm_of(MOERT_TRANSPORT_AUTO, made); }
 
 static int set_up(void **state) {
   (void)state;
@@ -34,7 +37,7 @@ static int tear_down(void **state) {
   (void)state;
   moert_context_destroy(context);
   moert_comm_destroy(comm);
-  return fake.allocations || fake.allocated || fake.streams || fake.mapped || fake.captures || fake.depth || fake.device != -1;
+  return fake.allocations || fake.allocated || fake.streams || fake.mapped || fake.links || fake.captures || fake.depth || fake.device != -1;
 }
 
 //===--- contexts -----------------------------------------------------------------------------------===//
@@ -824,6 +827,35 @@ static void capture_and_replay(void **state) {
   moert_graph_unload(graph);
 }
 
+// NCCL's kernels do not survive their link, which an error may have ended.
+static void captures_with_links(void **state) {
+  (void)state;
+  moert_graph *graph = load(GRAPH("device"));
+  moert_capture *capture = NULL;
+  moert_comm *linked;
+  moert_context *its;
+  route_call call;
+  make_call(&call);
+  assert_ok(create_comm_of(MOERT_TRANSPORT_NCCL, &linked));
+  assert_ok(moert_context_create(linked, NULL, &its));
+  assert_ok(moert_graph_capture(graph, "route", call.tensors, 3, its, &capture));
+  assert_ok(moert_capture_replay(capture));
+  moert_comm_report(linked, MOERT_ERROR_PEER_TIMEOUT);
+  assert_fails(moert_capture_replay(capture), MOERT_ERROR_PEER_TIMEOUT,
+               "rank 0 stands in error since an earlier call: MOERT_ERROR_PEER_TIMEOUT (another rank did not arrive before the deadline)");
+  assert_ok(moert_comm_recover(linked, 1, 0));
+  assert_fails(moert_capture_replay(capture), MOERT_ERROR_INVALID_STATE,
+               "the call was captured before moert_comm_recover, which with the transport nccl opens new links: capture it again");
+  assert_int_equal(fake.replays, 1);
+  moert_capture_destroy(capture);
+  assert_ok(moert_graph_capture(graph, "route", call.tensors, 3, its, &capture));
+  assert_ok(moert_capture_replay(capture));
+  moert_capture_destroy(capture);
+  moert_context_destroy(its);
+  moert_comm_destroy(linked);
+  moert_graph_unload(graph);
+}
+
 static void captures_that_fail(void **state) {
   (void)state;
   moert_graph *graph = load(GRAPH("device"));
@@ -912,6 +944,7 @@ int main(void) {
       TEST(kernels_that_are_not_launched),
       TEST(graph_call_returns_a_fault),
       TEST(capture_and_replay),
+      TEST(captures_with_links),
       TEST(captures_that_fail),
       TEST(capture_needs_a_call_before),
   };

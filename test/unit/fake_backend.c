@@ -35,9 +35,14 @@ static moert_status count_devices(int32_t *count) {
   return MOERT_OK;
 }
 
-static moert_status connect_devices(const int32_t *devices, int32_t count) {
-  (void)devices, (void)count;
+static moert_status connect_devices(const int32_t *devices, int32_t count, bool peers) {
+  (void)devices, (void)count, (void)peers;
   return MOERT_OK;
+}
+
+static bool reaches(int32_t device, const unsigned char identity[16]) {
+  (void)device, (void)identity;
+  return true;
 }
 
 static moert_status identify(int32_t device, unsigned char identity[16]) {
@@ -101,6 +106,25 @@ static moert_status map_host(void *memory, size_t bytes) {
 static void unmap_host(void *memory) {
   (void)memory;
   fake.mapped--;
+}
+
+//===--- links --------------------------------------------------------------------------------------===//
+
+static moert_status make_link_key(moert__link_key *key) {
+  *key = (moert__link_key){{0}};
+  return MOERT_OK;
+}
+
+static moert_status open_links(const moert__link_key *key, const moert__link_rank *ranks, int32_t count, int64_t timeout_ms, moert__link **links) {
+  (void)key, (void)ranks, (void)timeout_ms;
+  for (int32_t i = 0; i < count; ++i) links[i] = malloc(1);
+  fake.links += count;
+  return MOERT_OK;
+}
+
+static void close_link(moert__link *link) {
+  fake.links--;
+  free(link);
 }
 
 //===--- streams ------------------------------------------------------------------------------------===//
@@ -215,6 +239,7 @@ const moert__backend fake_backend = {
     .count_devices = count_devices,
     .connect = connect_devices,
     .identify = identify,
+    .reaches = reaches,
     .enter = enter,
     .leave = leave,
     .allocate = allocate,
@@ -225,6 +250,9 @@ const moert__backend fake_backend = {
     .forget_shared = release_shared,
     .map_host = map_host,
     .unmap_host = unmap_host,
+    .make_link_key = make_link_key,
+    .open_links = open_links,
+    .close_link = close_link,
     .create_stream = create_stream,
     .destroy_stream = destroy_stream,
     .synchronize = synchronize,

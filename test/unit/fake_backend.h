@@ -19,7 +19,7 @@ typedef struct fake_state {
   int device;        // that the thread is on, -1 before
   const char *range; // NULL: outside of all
   int depth;         // of ranges
-  int allocations, streams, mapped, captures;
+  int allocations, streams, mapped, links, captures;
   size_t allocated; // bytes that are not released
   int last_device;  // of the last allocation or call on a stream
   void *last_stream;

@@ -3,6 +3,7 @@
 #include "lib/runtime/backend.h"
 #include "fake_cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ static moert_status count_devices(int32_t *count) {
   return MOERT_OK;
 }
 
-static moert_status connect_devices(const int32_t *devices, int32_t count) {
+static moert_status connect_devices(const int32_t *devices, int32_t count, bool peers) {
+  fake.connected_peers = peers;
   memcpy(fake.connected, devices, (size_t)count * sizeof *devices);
   fake.num_connected = count;
   return fake.refuses_connect ? moert__fail(MOERT_ERROR_UNSUPPORTED, "no link") : MOERT_OK;
@@ -27,6 +29,8 @@ static moert_status identify(int32_t device, unsigned char identity[16]) {
   memset(identity, 17 + device, 16);
   return MOERT_OK;
 }
+
+static bool reaches(int32_t device, const unsigned char identity[16]) { return !fake.is_far || identity[0] == 17 + device; }
 
 static moert_status allocate(int32_t device, size_t bytes, void **memory) {
   fake.device = device;
@@ -85,6 +89,57 @@ static void unmap_host(void *memory) {
   fake.mapped--;
 }
 
+//===--- links --------------------------------------------------------------------------------------===//
+
+struct moert__link {
+  int32_t rank;
+};
+
+static const char key_text[] = "the key of the ranks' links";
+
+static moert_status make_link_key(moert__link_key *key) {
+  snprintf((char *)key->bytes, sizeof key->bytes, "%s", key_text);
+  return MOERT_OK;
+}
+
+static moert_status open_links(const moert__link_key *key, const moert__link_rank *ranks, int32_t count, int64_t timeout_ms, moert__link **links) {
+  (void)timeout_ms;
+  if (strcmp((const char *)key->bytes, key_text) != 0) return moert__fail(MOERT_ERROR_INTERNAL, "no key");
+  if (fake.refuses_links) return moert__fail(MOERT_ERROR_LOAD, "no NCCL");
+  for (int32_t i = 0; i < count; ++i) {
+    links[i] = calloc(1, sizeof *links[i]);
+    links[i]->rank = ranks[i].watch.rank;
+    fake.linked = ranks[i].mask;
+    fake.links++;
+    fake.opened++;
+  }
+  return MOERT_OK;
+}
+
+static moert_status gather_over_link(moert__link *link, const void *mine, size_t bytes, void *all, int64_t timeout_ms) {
+  (void)link;
+  (void)timeout_ms;
+  return fake.gather(fake.gather_user, mine, bytes, all) ? moert__fail(MOERT_ERROR_PEER_TIMEOUT, "nobody came") : MOERT_OK;
+}
+
+static void close_link(moert__link *link) {
+  fake.links--;
+  free(link);
+}
+
+static void release_outboxes(void *outboxes) {
+  fake.boxes--;
+  free(outboxes);
+}
+
+static moert_status synchronize(int32_t device, void *stream) {
+  (void)device;
+  (void)stream;
+  return MOERT_OK;
+}
+
+//===--- the backend --------------------------------------------------------------------------------===//
+
 static const moert__backend backend = {
     .struct_size = sizeof(moert__backend),
     .name = "fake",
@@ -94,6 +149,7 @@ static const moert__backend backend = {
     .count_devices = count_devices,
     .connect = connect_devices,
     .identify = identify,
+    .reaches = reaches,
     .allocate = allocate,
     .release = release,
     .allocate_shared = allocate_shared,
@@ -102,6 +158,12 @@ static const moert__backend backend = {
     .forget_shared = forget_shared,
     .map_host = map_host,
     .unmap_host = unmap_host,
+    .release_outboxes = release_outboxes,
+    .make_link_key = make_link_key,
+    .open_links = open_links,
+    .gather_over_link = gather_over_link,
+    .close_link = close_link,
+    .synchronize = synchronize,
 };
 
 const moert__backend *moert__cuda_backend(void) { return &backend; }

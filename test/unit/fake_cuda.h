@@ -11,7 +11,13 @@
 
 typedef struct fake_cuda {
   int32_t num_devices;
-  bool refuses_connect, refuses_map;
+  bool refuses_connect, refuses_map, refuses_links;
+  bool is_far;                      // no device addresses the memory of another
+  bool connected_peers;             // of the last `connect`
+  _Atomic int links, opened, boxes; // now; ever; outboxes now
+  _Atomic uint64_t linked;          // the mask that the last links were opened for
+  moert_allgather *gather;          // over a link
+  void *gather_user;
   int32_t connected[MOERT_MAX_RANKS], num_connected; // of the last `connect`
   _Atomic int mapped, allocated, shared, imported;   // now
   _Atomic int32_t device;                            // of the last allocation

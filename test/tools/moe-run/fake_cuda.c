@@ -29,7 +29,8 @@ static _Thread_local bool capturing;
 
 static moert_status count_devices(int32_t *count) { return *count = DEVICES, MOERT_OK; }
 
-static moert_status connect_devices(const int32_t *devices, int32_t count) {
+static moert_status connect_devices(const int32_t *devices, int32_t count, bool peers) {
+  (void)peers;
   for (int32_t i = 0; i < count; ++i)
     if (devices[i] < 0 || devices[i] >= DEVICES) return moert__fail(MOERT_ERROR_NO_DEVICE, "there is no device %d", (int)devices[i]);
   return MOERT_OK;
@@ -39,6 +40,8 @@ static moert_status identify(int32_t device, unsigned char identity[16]) {
   memset(identity, device, 16);
   return MOERT_OK;
 }
+
+static bool reaches(int32_t device, const unsigned char identity[16]) { return (void)device, (void)identity, true; }
 
 static int32_t enter(int32_t device) { return device; }
 static void leave(int32_t previous) { (void)previous; }
@@ -166,6 +169,7 @@ static const moert__backend fake = {
     .count_devices = count_devices,
     .connect = connect_devices,
     .identify = identify,
+    .reaches = reaches,
     .enter = enter,
     .leave = leave,
     .allocate = allocate,
