@@ -167,7 +167,7 @@ extern "C" {
 #endif
 
 /* An op's function takes its static parameters, its operands, a kernel (NULL: the library's choice) and the context. The op manual (docs/ops.md)
- * says what each means. Optional operands are NULL when absent. Operands named as destinations there are written. */
+ * says what each means. Optional operands are NULL when absent, numbers 0. Operands named as destinations there are written. */
 ''']
     for op in ops:
         if not op.runtime:
@@ -192,7 +192,8 @@ extern "C" {
             if o.variadic:
                 out.append('  int64_t num_%s;' % o.name)
                 initial.append('0')
-            out.append('  %s%s;%s' % ('const moert_tensor *' if o.buffer else 'int64_t ', o.name, note if o.buffer else ''))
+            note = note if o.buffer else ' /* optional: 0 if absent */' if o.optional else ''
+            out.append('  %s%s;%s' % ('const moert_tensor *' if o.buffer else 'int64_t ', o.name, note))
             initial.append('NULL' if o.buffer else '0')
         if op.scalar:
             out.append('  %s *%s; /* result */' % ('moert_tensor' if op.scalar == 'view' else 'int64_t', op.scalar))

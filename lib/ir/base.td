@@ -55,7 +55,7 @@ def Moe_WorkspaceMemory
 def Moe_Metainfo
     : Moe_State<"1-D memref of i64 in host memory (metainfo is never a value: pass a memref in #moe.host, not a tensor)", [I64], 1, "host">;
 
-// A number that the host knows at the call.
+// A number that the host knows at the call. One that is optional, and absent, is 0 in C.
 def Moe_Count      : AnyTypeOf<[Index, I64], "index or i64">;
 
 //===--- static parameters ------------------------------------------------------------------------===//

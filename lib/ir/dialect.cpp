@@ -153,11 +153,24 @@ static uint64_t versionOf(DialectBytecodeReader &reader, StringRef dialect) {
   return succeeded(version) ? static_cast<const Version *>(*version)->number : MOE_MLIR_DIALECT_VERSION;
 }
 
+// Whether the op has got the sizes of its segments since that version, in which each operand stood for one value.
+static bool hadNoSegments(const MoeOp &info, uint64_t version) {
+  int older = 0, newer = 0;
+  for (const MoeOperand &operand : ArrayRef(info.operands, info.numOperands))
+    if (operand.optional || operand.variadic) ++(uint64_t(operand.since) > version ? newer : older);
+  return older == 0 && newer > 1;
+}
+
 // Operands that came with a later version than the file's are absent: the sizes of the segments, which stand by position, get a 0 for each.
 static DictionaryAttr withSegments(DictionaryAttr parameters, const MoeOp &info, uint64_t version) {
   auto given = parameters.getAs<DenseI32ArrayAttr>("operandSegmentSizes");
-  if (!given) return parameters;
-  SmallVector<int32_t> sizes(given.asArrayRef());
+  SmallVector<int32_t> sizes;
+  if (given)
+    sizes.append(given.asArrayRef().begin(), given.asArrayRef().end());
+  else if (hadNoSegments(info, version))
+    sizes.assign(llvm::count_if(ArrayRef(info.operands, info.numOperands), [&](const MoeOperand &o) { return uint64_t(o.since) <= version; }), 1);
+  else
+    return parameters;
   for (int i = 0; i < info.numOperands; ++i)
     if (uint64_t(info.operands[i].since) > version && size_t(i) <= sizes.size()) sizes.insert(sizes.begin() + i, 0);
   NamedAttrList all(parameters);

@@ -182,7 +182,7 @@ static intptr_t packOperand(Frame *frame, MlirOperation op, int index, intptr_t 
   const MoeOperand *entry = &moeOpOf(op)->operands[index];
   MoeRange range = moeOperandRange(op, index);
   if (entry->variadic) setNumber(frame, word++, range.count);
-  if (entry->kind == MOE_VALUE) {
+  if (entry->kind == MOE_VALUE && range.count > 0) {
     setValue(frame, word, moeBuildInt64(frame->lowering->before, mlirOperationGetOperand(op, range.first)));
   } else if (range.count > 0) {
     intptr_t tensors = reserve(frame, range.count * TENSOR_WORDS);

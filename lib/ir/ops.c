@@ -165,6 +165,17 @@ MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index) {
   return moeCheckDim(op, index, 0, MOERT_METAINFO_FIELDS, "the number of metainfo fields");
 }
 
+MlirLogicalResult moeCheckRankMask(MlirOperation op, int index) {
+  int64_t mask, ranks = moeInt(op, "ep_size");
+  MlirValue operand = moeOperand(op, index);
+  if (mlirValueIsNull(operand) || !moeConstantValue(operand, &mask)) return MOE_OK;
+  if (!mask) return moeError(op, "%s is 0, must have the bit of a rank: leave it out for all ranks", operandName(op, index));
+  if (ranks > 0 && ranks < 64 && (uint64_t)mask >> ranks)
+    return moeError(op, "%s is 0x%llx, but ep_size is %lld: must be less than 0x%llx", operandName(op, index), (unsigned long long)mask,
+                    (long long)ranks, 1ULL << ranks);
+  return MOE_OK;
+}
+
 //===--- what holds for every op ------------------------------------------------------------------===//
 
 static bool isTensor(MlirValue value) { return mlirTypeIsARankedTensor(mlirValueGetType(value)); }

@@ -131,6 +131,8 @@ bool moeOnlyReads(MlirOperation op); // with all that is in its regions; false i
 //===--- all ops of the all-to-all ----------------------------------------------------------------===//
 
 MlirLogicalResult moeCheckMetainfo(MlirOperation op, int index);
+// An operand that is a mask of ranks, if it is there and a constant: it has a bit, and none beyond the parameter ep_size unless that is 0.
+MlirLogicalResult moeCheckRankMask(MlirOperation op, int index);
 
 #ifdef __cplusplus
 }

@@ -130,6 +130,7 @@ moert_status moert__allreduce_check(const moert_moe_allreduce_fusion_params *par
   if (!status) status = check_dtypes(call);
   if (!status) status = moert__workspace_open(context, "world_size", params->world_size, args->workspace, args->metainfo, &call->workspace);
   if (!status) status = moert__workspace_check_idle(&call->workspace);
+  if (!status) status = moert__workspace_check_returns(&call->workspace);
   if (!status) status = check_capacity(call);
   if (!status) status = check_places(call);
   return status;
@@ -192,7 +193,7 @@ static void send_part(const moert__allreduce_call *call) {
     for (int64_t column = 0; column < call->hidden; ++column)
       moert__store(call->part_format, part, token * call->hidden + column, part_of(call, token, column));
   for (int32_t peer = 0; peer < call->workspace.ranks; ++peer)
-    if (peer != rank && bytes && moert__workspace_lives(&call->workspace, peer)) memcpy(part_at(call, peer, rank), part, bytes);
+    if (peer != rank && bytes && moert__workspace_has(&call->workspace, peer)) memcpy(part_at(call, peer, rank), part, bytes);
 }
 
 //===--- exchange ---------------------------------------------------------------------------------===//
@@ -213,10 +214,10 @@ static moert_status exchange(moert__allreduce_call *call) {
 static float add_parts(const moert__allreduce_call *call, int64_t element) {
   int32_t rank = call->workspace.rank;
   int32_t from = 0;
-  while (!moert__workspace_lives(&call->workspace, from)) ++from;
+  while (!moert__workspace_has(&call->workspace, from)) ++from;
   float sum = moert__load(call->part_format, part_at(call, rank, from), element);
   while (++from < call->workspace.ranks)
-    if (moert__workspace_lives(&call->workspace, from))
+    if (moert__workspace_has(&call->workspace, from))
       sum = moert__round_to(call->part_format, sum + moert__load(call->part_format, part_at(call, rank, from), element));
   sum = moert__round_to(call->format, sum);
   return sum == 0.0f ? 0.0f : sum;

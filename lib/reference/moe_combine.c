@@ -52,6 +52,13 @@ static moert_status check_unquantized(const moert__combine_call *call) {
   return MOERT_OK;
 }
 
+static moert_status check_mask(const moert__combine_call *call) {
+  uint64_t mask = call->workspace.mask, dispatched = call->workspace.note->round.mask;
+  if (mask == dispatched) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_STATE, "operand 'active_rank_mask' is 0x%" PRIx64 "%s, must be 0x%" PRIx64 " as in the dispatch", mask,
+                     call->args->active_rank_mask ? "" : ", as it is absent", dispatched);
+}
+
 static moert_status check_round(const moert__combine_call *call) {
   const moert__round *round = &call->workspace.note->round;
   const moert_moe_combine_params *params = call->params;
@@ -67,7 +74,7 @@ static moert_status check_round(const moert__combine_call *call) {
   if (call->tokens != round->tokens)
     return moert__fail(MOERT_ERROR_INVALID_STATE, "operand 'out' has %" PRId64 " tokens, must have %" PRId64 " as in the dispatch", call->tokens,
                        round->tokens);
-  return MOERT_OK;
+  return check_mask(call);
 }
 
 static moert_status check_payload_shape(const moert__combine_call *call) {
@@ -154,6 +161,7 @@ moert_status moert__combine_check(const moert_moe_combine_params *params, const 
   if (!status) status = check_unquantized(call);
   if (!status)
     status = moert__workspace_open(call->context, "ep_size", call->params->ep_size, call->args->workspace, call->args->metainfo, &call->workspace);
+  if (!status) status = moert__workspace_select(&call->workspace, args->active_rank_mask);
   if (!status) status = check_round(call);
   if (!status) status = check_payload_shape(call);
   if (status) return status;
@@ -170,6 +178,7 @@ uint32_t moert__combine_hash(const moert__combine_call *call) {
   hash = moert__hash(hash, call->max_tokens);
   hash = moert__hash(hash, call->params->top_k);
   hash = moert__hash(hash, call->params->layout);
+  hash = moert__hash(hash, (int64_t)call->workspace.mask);
   hash = moert__hash(hash, call->row_bytes);
   hash = moert__hash(hash, call->wire_bytes);
   hash = moert__hash(hash, call->params->use_low_precision);

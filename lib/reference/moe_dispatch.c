@@ -181,6 +181,8 @@ moert_status moert__dispatch_check(const moert_moe_dispatch_params *params, cons
   moert_status status =
       moert__workspace_open(call->context, "ep_size", call->params->ep_size, call->args->workspace, call->args->metainfo, workspace);
   if (!status) status = moert__workspace_check_idle(workspace);
+  if (!status) status = moert__workspace_select(workspace, args->active_rank_mask);
+  if (!status) status = moert__workspace_check_returns(workspace);
   if (status) return status;
   call->local_experts =
       moert__first_expert(experts, workspace->ranks, workspace->rank + 1) - moert__first_expert(experts, workspace->ranks, workspace->rank);
@@ -200,6 +202,7 @@ uint32_t moert__dispatch_hash(const moert__dispatch_call *call) {
   hash = moert__hash(hash, call->params->top_k);
   hash = moert__hash(hash, call->params->n_experts);
   hash = moert__hash(hash, call->params->layout);
+  hash = moert__hash(hash, (int64_t)call->workspace.mask);
   hash = moert__hash(hash, call->num_stats);
   hash = moert__hash(hash, call->args->num_payloads);
   for (int64_t i = 0; i < call->args->num_payloads; ++i) {
@@ -212,7 +215,7 @@ uint32_t moert__dispatch_hash(const moert__dispatch_call *call) {
 void moert__dispatch_keep(const moert__dispatch_call *call, int64_t rows) {
   moert__workspace_note *note = call->workspace.note;
   note->dispatched = 1;
-  note->round = (moert__round){call->tokens, call->max_tokens, call->params->top_k, call->params->layout, rows};
+  note->round = (moert__round){call->tokens, call->max_tokens, call->params->top_k, call->params->layout, rows, call->workspace.mask};
   *call->args->combine_payload_offset = call->workspace.layout.offsets[MOERT_METAINFO_COMBINE_DATA];
 }
 
@@ -220,10 +223,10 @@ void moert__dispatch_keep(const moert__dispatch_call *call, int64_t rows) {
 
 static void *local(const moert__dispatch_call *call, int field) { return moert__workspace_region(&call->workspace, call->workspace.rank, field); }
 
-// The rank to send a row to; -1: there is no such expert, or its rank is out.
+// The rank to send a row to; -1: there is no such expert, or its rank takes no part.
 static int32_t rank_of(const moert__dispatch_call *call, int32_t expert) {
   int32_t rank = moert__expert_rank(call->params->n_experts, call->workspace.ranks, expert);
-  return rank >= 0 && moert__workspace_lives(&call->workspace, rank) ? rank : -1;
+  return rank >= 0 && moert__workspace_has(&call->workspace, rank) ? rank : -1;
 }
 
 // For each token and slot: the rank to send to and the row's place there. A rank gets a token once, for the first slot that names it.
@@ -248,10 +251,17 @@ static void route(const moert__dispatch_call *call) {
 static void send_counts(const moert__dispatch_call *call) {
   const int32_t *counts = local(call, MOERT_METAINFO_SEND_COUNTERS);
   for (int32_t peer = 0; peer < call->workspace.ranks; ++peer) {
-    if (!moert__workspace_lives(&call->workspace, peer)) continue;
+    if (!moert__workspace_has(&call->workspace, peer)) continue;
     int32_t *received = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_RECV_COUNTERS);
     received[call->workspace.rank] = counts[peer];
   }
+}
+
+// From ranks that take no part nothing is received. Before all have agreed on them one of these may still be sending its count.
+static void clear_counts(const moert__dispatch_call *call) {
+  int32_t *received = local(call, MOERT_METAINFO_RECV_COUNTERS);
+  for (int32_t peer = 0; peer < call->workspace.ranks; ++peer)
+    if (!moert__workspace_has(&call->workspace, peer)) received[peer] = 0;
 }
 
 // The token's ids and weights, for the receiver to sort by and to combine with.
@@ -286,7 +296,7 @@ static void send_rows(const moert__dispatch_call *call) {
 static void send_stats(const moert__dispatch_call *call) {
   if (!call->num_stats) return;
   for (int32_t peer = 0; peer < call->workspace.ranks; ++peer) {
-    if (!moert__workspace_lives(&call->workspace, peer)) continue;
+    if (!moert__workspace_has(&call->workspace, peer)) continue;
     int32_t *rows = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_EPLB_GATHERED_STATS);
     memcpy(rows + call->workspace.rank * call->stats_stride, moert__data(call->args->eplb_local_stats), sizeof *rows * (size_t)call->num_stats);
   }
@@ -301,6 +311,7 @@ static moert_status exchange(moert__dispatch_call *call) {
   send_counts(call);
   status = moert__workspace_meet(&call->workspace, context, MOERT_METAINFO_COUNT_FLAGS, "its counts");
   if (status) return status;
+  clear_counts(call);
   send_rows(call);
   send_stats(call);
   return moert__workspace_complete(&call->workspace, context, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
@@ -390,7 +401,7 @@ static moert_status receive_grouped(const moert__dispatch_call *call, int64_t *r
   return MOERT_OK;
 }
 
-// The rows of ranks that do not live are 0.
+// The rows of ranks that take no part are 0.
 static void gather_stats(const moert__dispatch_call *call) {
   if (!call->num_stats) return;
   const int32_t *rows = local(call, MOERT_METAINFO_EPLB_GATHERED_STATS);
@@ -398,7 +409,7 @@ static void gather_stats(const moert__dispatch_call *call) {
   size_t bytes = sizeof *gathered * (size_t)call->num_stats;
   for (int32_t source = 0; source < call->workspace.ranks; ++source) {
     int32_t *row = gathered + source * call->num_stats;
-    if (moert__workspace_lives(&call->workspace, source))
+    if (moert__workspace_has(&call->workspace, source))
       memcpy(row, rows + source * call->stats_stride, bytes);
     else
       memset(row, 0, bytes);

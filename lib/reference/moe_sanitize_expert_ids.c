@@ -27,7 +27,9 @@ moert_status moert__sanitize_expert_ids_check(const moert_moe_sanitize_expert_id
                                               moert_context *context, moert__workspace *workspace) {
   moert_status status = moert__workspace_open(context, "ep_size", params->ep_size, args->workspace, args->metainfo, workspace);
   if (!status) status = check_round(workspace);
-  return status ? status : check_ids(workspace, args->expert_ids);
+  if (status) return status;
+  workspace->mask = workspace->note->round.mask;
+  return check_ids(workspace, args->expert_ids);
 }
 
 static void invalidate(const moert__workspace *workspace, const moert_tensor *ids, int32_t invalid) {

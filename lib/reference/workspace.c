@@ -69,6 +69,33 @@ moert_status moert__workspace_open(moert_context *context, const char *name, int
   return MOERT_OK;
 }
 
+moert_status moert__workspace_select(moert__workspace *workspace, int64_t active_rank_mask) {
+  uint64_t mask = (uint64_t)active_rank_mask, others = mask & ~workspace->mask;
+  if (!mask) return MOERT_OK;
+  if (workspace->ranks < MOERT_MAX_RANKS && mask >> workspace->ranks)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
+                       "operand 'active_rank_mask' is 0x%" PRIx64 ", must be less than 0x%" PRIx64 ": the communicator has %" PRId32 " ranks", mask,
+                       UINT64_C(1) << workspace->ranks, workspace->ranks);
+  if (!(mask >> workspace->rank & 1))
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
+                       "operand 'active_rank_mask' is 0x%" PRIx64 ", must have bit %" PRId32 ": that of the calling rank", mask, workspace->rank);
+  if (others)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
+                       "operand 'active_rank_mask' is 0x%" PRIx64 ", must have no ranks but those that live, 0x%" PRIx64 ": leave out rank %d", mask,
+                       workspace->mask, __builtin_ctzll(others));
+  workspace->mask = mask;
+  return MOERT_OK;
+}
+
+moert_status moert__workspace_check_returns(const moert__workspace *workspace) {
+  uint64_t before = workspace->note->round.mask, back = before ? workspace->mask & ~before : 0;
+  if (!back) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_STATE,
+                     "rank %d was left out of the dispatch before by its 'active_rank_mask' 0x%" PRIx64
+                     ": call moe.initialize on all ranks before it takes part again",
+                     __builtin_ctzll(back), before);
+}
+
 //===--- recovery ---------------------------------------------------------------------------------===//
 
 // The words of the protocol lie in these regions: epoch and counters together at the start, which the first of the flags follows.
@@ -116,6 +143,7 @@ moert_status moert__workspace_recover(moert_comm *comm, void *address, void *not
   moert_status status = backend->copy(device, NULL, &state, (char *)address + layout.offsets[MOERT_METAINFO_STATE], sizeof state);
   if (status) return status;
   known->dispatched = 0;
+  known->round.mask = 0;
   if (state.self == (uintptr_t)address) return clear_protocol(backend, device, address, &known->info, mask);
   known->info.ep_size = 0; // the program has made another workspace over this one
   return MOERT_OK;
@@ -143,13 +171,13 @@ static void announce(moert__workspace *workspace, uint32_t hash) {
   ++*epoch;
   workspace->announcement = (uint64_t)hash << 32 | *epoch;
   for (int32_t peer = 0; peer < workspace->ranks; ++peer)
-    if (moert__workspace_lives(workspace, peer))
+    if (moert__workspace_has(workspace, peer))
       atomic_store_explicit(announcement_at(workspace, peer, workspace->rank), workspace->announcement, memory_order_release);
 }
 
 static void raise_flags(const moert__workspace *workspace, int field) {
   for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
-    if (!moert__workspace_lives(workspace, peer)) continue;
+    if (!moert__workspace_has(workspace, peer)) continue;
     _Atomic uint32_t *flags = moert__workspace_region(workspace, peer, field);
     atomic_store_explicit(flags + workspace->rank, epoch_of(workspace), memory_order_release);
   }
@@ -161,7 +189,7 @@ static moert_status await_flags(const moert__workspace *workspace, moert_context
   const _Atomic uint32_t *flags = moert__workspace_region(workspace, workspace->rank, field);
   int64_t deadline = moert__deadline_ns(context);
   for (int32_t peer = 0; peer < workspace->ranks; ++peer) {
-    if (!moert__workspace_lives(workspace, peer)) continue;
+    if (!moert__workspace_has(workspace, peer)) continue;
     moert__wait wait = {.word = flags + peer,
                         .epoch = epoch_of(workspace),
                         .peer = peer,
@@ -197,7 +225,7 @@ moert_status moert__workspace_complete(const moert__workspace *workspace, moert_
 
 int64_t moert__workspace_received(const moert__workspace *workspace, int32_t source) {
   const int32_t *counts = moert__workspace_region(workspace, workspace->rank, MOERT_METAINFO_RECV_COUNTERS);
-  return moert__workspace_lives(workspace, source) ? counts[source] : 0;
+  return moert__workspace_has(workspace, source) ? counts[source] : 0;
 }
 
 bool moert__is_peer_error(moert_status status) {

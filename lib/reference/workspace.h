@@ -4,6 +4,8 @@
 // all-reduce is one epoch. A rank first announces to all what it is about to do, then writes to its peers' slabs, and raises a flag there: a word
 // that only this rank writes, set to the epoch, with release order. A peer that has seen the flag may read everything that was written before it.
 //
+// All that stands here of ranks is about those that take part. The others fall behind by epochs, and are not waited for again before all begin anew.
+//
 // Why no word is overwritten before all have read it: a rank ends an epoch only when every peer's flag of that epoch has arrived, so that no
 // rank is more than one epoch ahead. Rows that a dispatch sends are read until the receiver's combine flag, and rows that a combine offers until
 // the reader announces its next dispatch. Statistics go out with the rows of a dispatch, when the count flags of all ranks have arrived, and are read
@@ -24,7 +26,8 @@ extern "C" {
 // A dispatch that its combine has to fit.
 typedef struct moert__round {
   int64_t tokens, max_tokens, top_k, layout;
-  int64_t rows; // of the grouped layout on this rank; 0 where only the device knows
+  int64_t rows;  // of the grouped layout on this rank; 0 where only the device knows
+  uint64_t mask; // of the ranks that took part; 0: there was no dispatch yet
 } moert__round;
 
 // What this rank's host remembers of a workspace between calls: the note of the slab's address. An address without one is no workspace.
@@ -37,14 +40,14 @@ typedef struct moert__workspace_note {
 // An initialised workspace in the hands of one call.
 typedef struct moert__workspace {
   int32_t rank, ranks;
-  uint64_t mask;                // of the ranks that live; the others are left out of every exchange
+  uint64_t mask;                // of the ranks that take part: those that live or, once selected, those of `active_rank_mask`
   char *peers[MOERT_MAX_RANKS]; // every rank's slab as this rank addresses it, its own included
   moert_workspace_layout layout;
   moert__workspace_note *note;
   uint64_t announcement; // hash << 32 | epoch of this call
 } moert__workspace;
 
-static inline bool moert__workspace_lives(const moert__workspace *workspace, int32_t rank) { return workspace->mask >> rank & 1; }
+static inline bool moert__workspace_has(const moert__workspace *workspace, int32_t rank) { return workspace->mask >> rank & 1; }
 // A region of the slab of `rank`.
 void *moert__workspace_region(const moert__workspace *workspace, int32_t rank, int field);
 
@@ -57,6 +60,10 @@ moert_status moert__workspace_recover(moert_comm *comm, void *address, void *not
 // Check workspace and metainfo against each other and against the context, which the parameter `name` has to agree with.
 moert_status moert__workspace_open(moert_context *context, const char *name, int64_t value, const moert_tensor *workspace,
                                    const moert_tensor *metainfo, moert__workspace *opened);
+// Leave only the ranks of the operand `active_rank_mask`; 0: it is absent, and all that live stay.
+moert_status moert__workspace_select(moert__workspace *workspace, int64_t active_rank_mask);
+// That no rank of the mask was left out of the dispatch before: it is behind by epochs, and would be waited for in vain.
+moert_status moert__workspace_check_returns(const moert__workspace *workspace);
 
 // FNV-1a over what ranks must agree on; start from MOERT__HASH_INIT.
 #define MOERT__HASH_INIT UINT32_C(2166136261)

@@ -96,6 +96,7 @@ MlirLogicalResult moe_combine_verify(MlirOperation op) {
   MOE_TRY(checkFormat(op));                                                                                                             // C6, C8, C9
   MOE_TRY(isQuantized(op) ? checkCodes(op) : checkNumbers(op, leading));                                                                // C2, C7
   if (isGrouped(op) && moeInt(op, "payload_in_workspace")) return moeError(op, "payload_in_workspace goes with layout \"rank_major\""); // C3
+  MOE_TRY(moeCheckRankMask(op, MOE_COMBINE_ACTIVE_RANK_MASK));                                                                          // C10
   return moeCheckMetainfo(op, MOE_COMBINE_METAINFO);                                                                                    // C4
 }
 

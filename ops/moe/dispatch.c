@@ -113,8 +113,9 @@ MlirLogicalResult moe_dispatch_verify(MlirOperation op) {
   MOE_TRY(checkReceived(op));
   MOE_TRY(checkRows(op));
   MOE_TRY(checkLayout(op));
-  MOE_TRY(checkStatistics(op));                       // C10
-  return moeCheckMetainfo(op, MOE_DISPATCH_METAINFO); // C8
+  MOE_TRY(checkStatistics(op));                                 // C10
+  MOE_TRY(moeCheckRankMask(op, MOE_DISPATCH_ACTIVE_RANK_MASK)); // C11
+  return moeCheckMetainfo(op, MOE_DISPATCH_METAINFO);           // C8
 }
 
 MlirLogicalResult moe_dispatch_lower(MlirOperation op, MoeLowering *lowering) { return moeLowerToCall(op, lowering); }

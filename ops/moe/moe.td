@@ -238,7 +238,8 @@ def Moe_WorkspaceSizeOp : Moe_Op<Moe_Dialect, "workspace_size", "moe_workspace_s
   let summary = "Bytes of one rank's workspace";
   let description = [{
     The size of the slab that every rank allocates in symmetric memory: the metadata of docs/abi.md, and areas for
-    `ep_size * max_num_tokens` rows of `dispatch_bytes_per_token` and of `combine_bytes_per_token` bytes.
+    `ep_size * max_num_tokens` rows of `dispatch_bytes_per_token` bytes and, for what a combine sends and for what it gets, of
+    `combine_bytes_per_token` bytes.
 
     `ep_size` 0 takes the number of ranks from the context; any other value must equal it. Each payload of a dispatch
     starts at a multiple of 128 bytes, so that `dispatch_bytes_per_token` must cover, for every payload, its row bytes;
@@ -319,11 +320,15 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
     `eplb_local_stats` are numbers for load balancing, such as how often each expert was chosen: `eplb_gathered_stats`[s, :] become those of rank s, on all
     ranks. Whether they are there, and how many, must be the same on all ranks.
 
+    `active_rank_mask`: the ranks that take part, bit i for rank i, the calling one among them; absent, or 0 at run time: all that live. The others send
+    nothing, get nothing and are not waited for: rows for their experts are dropped, and their `recv_counts` and `eplb_gathered_stats` are 0. All ranks
+    that take part pass the same mask, here and to the combine. A rank that was left out comes back by `moe.initialize`: see docs/abi.md#ranks-that-take-part.
+
     `max_sms`: on GPUs the op occupies at most so many multiprocessors, and leaves the others to what runs beside it; 0: as many as it can use. Ranks may
     differ in it. `enable_pdl`: on GPUs the kernel may start before the one in front of it on the stream has ended, for whose end it waits before it reads
     or writes anything (programmatic dependent launch). Results are the same.
 
-    Collective: every rank must call it, also with T = 0. Dispatch and combine alternate. The workspace must have been initialised.
+    Collective: every rank that takes part must call it, also with T = 0. Dispatch and combine alternate. The workspace must have been initialised.
 
     Constraints:
     - C1: `topk_ids` is [T, top_k]; `topk_weights`, if present, has its shape.
@@ -337,10 +342,11 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
     - C9: `runtime_max_tokens_per_rank`, if it is a constant, is at least 1 and T; all `recv` have one R, or one C.
     - C10: `eplb_local_stats` and `eplb_gathered_stats` go together, [S] and [ep_size, S], with S from 1 to `n_experts`. That S is at most the
       `eplb_stats_num_experts` of the workspace is checked at run time.
+    - C11: `active_rank_mask`, if it is a constant, has a bit, and with `ep_size` none beyond its ranks.
   }];
   let arguments = (ins
       Moe_I32x2:$topk_ids, Optional<Moe_F32x2>:$topk_weights, Variadic<Moe_Payload>:$payloads, Optional<Moe_I32x1>:$eplb_local_stats,
-      Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
+      Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank, Optional<I64>:$active_rank_mask,
       Variadic<Moe_Payload>:$recv, Optional<Moe_I32x1>:$recv_counts, Optional<Moe_I32x1>:$offsets, Optional<Moe_I32x2>:$eplb_gathered_stats,
       Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 65536>:$n_experts,
@@ -350,21 +356,21 @@ def Moe_DispatchOp : Moe_DestinationOp<Moe_Dialect, "dispatch", "moe_dispatch", 
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors, I64:$combine_payload_offset);
   let destinations = ["recv", "recv_counts", "offsets", "eplb_gathered_stats"];
-  let since = ["eplb_local_stats=2", "eplb_gathered_stats=2"];
+  let since = ["eplb_local_stats=2", "active_rank_mask=2", "eplb_gathered_stats=2"];
   let kept = ["recv"];
   let scalar = "combine_payload_offset";
   let fabric = 1;
   let assemblyFormat = [{
     `topk_ids` `(` $topk_ids `:` type($topk_ids) `)` (`topk_weights` `(` $topk_weights^ `:` type($topk_weights) `)`)?
     `payloads` `(` $payloads `:` type($payloads) `)` (`eplb_stats` `(` $eplb_local_stats^ `:` type($eplb_local_stats) `)`)? `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
-    `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)`
+    `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)` (`active_ranks` `(` $active_rank_mask^ `)`)?
     `outs` `(` $recv `:` type($recv) `)` (`recv_counts` `(` $recv_counts^ `:` type($recv_counts) `)`)?
     (`offsets` `(` $offsets^ `:` type($offsets) `)`)?
     (`eplb_gathered` `(` $eplb_gathered_stats^ `:` type($eplb_gathered_stats) `)`)? `context` `(` $device_context `)` attr-dict `->` `(` type(results) `)`
   }];
 }
 
-def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [DestinationStyleOpInterface]> {
+def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [AttrSizedOperandSegments, DestinationStyleOpInterface]> {
   let summary = "Bring expert outputs back to their tokens and add them up";
   let description = [{
     The inverse of the last `moe.dispatch` on this workspace. `out[t]` is the sum over the ranks that token t was sent to.
@@ -381,12 +387,13 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
       type; the rest is as above. With `payload_in_workspace` the payload is overwritten by that: nothing may read it behind the op.
     - `output_format`: the sum is rounded to the payload's type, and then quantised as `moe.quantize` does it: `out` gets the codes, `output_scales` the
       scales in `sf_layout`, whose padding becomes zero. `output_scalar_scale` is G of `nvfp4`. docs/formats.md says what the codes are.
+    - `active_rank_mask`: that of the dispatch. Rows that it dropped count as 0.
     - `max_sms`, `enable_pdl`: as in `moe.dispatch`.
 
     R, `top_k` and `layout` must be those of the dispatch. `combine_payload_offset` is the result of the dispatch. With `payload_in_workspace` (rank_major) the payload is the
     view of the workspace at that offset, and is not copied.
 
-    Collective: every rank must call it, also with T = 0.
+    Collective: every rank that takes part must call it, also with T = 0.
 
     Constraints:
     - C1: `payload` is [ep_size, R, ...] or [C, ...], with trailing dimensions whose product is `hidden_size`.
@@ -400,10 +407,11 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
       i8 is signless or ui8.
     - C8: `sf_layout` other than `linear` goes with an `output_format`.
     - C9: `output_scalar_scale` > 0, and other than 1 goes with `nvfp4`.
+    - C10: `active_rank_mask`, if it is a constant, has a bit, and with `ep_size` none beyond its ranks.
   }];
   let arguments = (ins
       Moe_FloatN:$payload, Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo, Moe_Count:$runtime_max_tokens_per_rank,
-      I64:$combine_payload_offset, Moe_FloatOrCodesN:$out, Optional<Moe_Scales2>:$output_scales, Moe_Context:$device_context,
+      I64:$combine_payload_offset, Optional<I64>:$active_rank_mask, Moe_FloatOrCodesN:$out, Optional<Moe_Scales2>:$output_scales, Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k, Moe_Int<1, 1073741824>:$hidden_size,
       DefaultValuedAttr<Moe_OneOf<["rank_major", "expert_grouped"]>, "\"rank_major\"">:$layout,
       DefaultValuedAttr<BoolAttr, "false">:$payload_in_workspace,
@@ -416,11 +424,12 @@ def Moe_CombineOp : Moe_DestinationOp<Moe_Dialect, "combine", "moe_combine", [De
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$ep_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["out", "output_scales"];
-  let since = ["output_scales=2"];
+  let since = ["active_rank_mask=2", "output_scales=2"];
   let fabric = 1;
   let assemblyFormat = [{
     `payload` `(` $payload `:` type($payload) `)` `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
     `max_tokens` `(` $runtime_max_tokens_per_rank `:` type($runtime_max_tokens_per_rank) `)` `offset` `(` $combine_payload_offset `)`
+    (`active_ranks` `(` $active_rank_mask^ `)`)?
     `outs` `(` $out `:` type($out) `)` (`output_scales` `(` $output_scales^ `:` type($output_scales) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
   }];
 }
@@ -430,7 +439,7 @@ def Moe_SanitizeExpertIdsOp : Moe_DestinationOp<Moe_Dialect, "sanitize_expert_id
   let description = [{
     After a `moe.dispatch` of layout "rank_major" whose payloads have the expert ids among them: `expert_ids` is what was received of them. All entries
     of the rows [s, j] with j >= RECV_COUNTERS[s] of this rank become `invalid_expert_id`. Rows below the counts keep their contents, ids of other
-    ranks' experts included.
+    ranks' experts included. From a rank that the dispatch's `active_rank_mask` left out no row has come.
 
     `expert_ids` may be the view of its receive area in the workspace. The op is local, but reads what the dispatch has written: it stands between a
     dispatch and its combine (a run-time error otherwise), for behind the combine a peer's next dispatch may already be writing the counts. R is

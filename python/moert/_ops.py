@@ -35,9 +35,9 @@ _moe_combine = Op(
     'moe_combine',
     [('top_k', INT), ('hidden_size', INT), ('layout', ('rank_major', 'expert_grouped')), ('payload_in_workspace', BOOL), ('use_low_precision',
      BOOL), ('output_format', ('none', 'nvfp4', 'mxfp4', 'mxfp8')), ('sf_layout', ('linear', '128x4', '8x4')), ('output_scalar_scale', FLOAT),
-     ('ep_size', INT)],
+     ('max_sms', INT), ('enable_pdl', BOOL), ('ep_size', INT)],
     [('payload', TENSOR), ('workspace', TENSOR), ('metainfo', TENSOR), ('runtime_max_tokens_per_rank', NUMBER), ('combine_payload_offset',
-     NUMBER), ('out', TENSOR), ('output_scales', TENSOR)])
+     NUMBER), ('active_rank_mask', NUMBER), ('out', TENSOR), ('output_scales', TENSOR)])
 _moe_dequantize = Op(
     'moe_dequantize',
     [('format', ('nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')), ('scale_layout', ('linear', '128x4', '8x4', 'transposed')),
@@ -45,10 +45,10 @@ _moe_dequantize = Op(
     [('values', TENSOR), ('scales', TENSOR), ('global_scale', TENSOR), ('out', TENSOR)])
 _moe_dispatch = Op(
     'moe_dispatch',
-    [('top_k', INT), ('n_experts', INT), ('layout', ('rank_major', 'expert_grouped')), ('ep_size', INT)],
+    [('top_k', INT), ('n_experts', INT), ('layout', ('rank_major', 'expert_grouped')), ('max_sms', INT), ('enable_pdl', BOOL), ('ep_size', INT)],
     [('topk_ids', TENSOR), ('topk_weights', TENSOR), ('payloads', TENSORS), ('eplb_local_stats', TENSOR), ('workspace', TENSOR), ('metainfo',
-     TENSOR), ('runtime_max_tokens_per_rank', NUMBER), ('recv', TENSORS), ('recv_counts', TENSOR), ('offsets', TENSOR), ('eplb_gathered_stats',
-     TENSOR)],
+     TENSOR), ('runtime_max_tokens_per_rank', NUMBER), ('active_rank_mask', NUMBER), ('recv', TENSORS), ('recv_counts', TENSOR), ('offsets',
+     TENSOR), ('eplb_gathered_stats', TENSOR)],
     'combine_payload_offset')
 _moe_grouped_matmul = Op(
     'moe_grouped_matmul',
@@ -202,8 +202,8 @@ def moe_allreduce_fusion(context, *, residual_in, rms_gamma, moe_reduction_activ
 
 
 def moe_combine(context, *, payload, workspace, metainfo, runtime_max_tokens_per_rank, combine_payload_offset, out, top_k, hidden_size,
-                output_scales=None, layout='rank_major', payload_in_workspace=False, use_low_precision=False, output_format='none',
-                sf_layout='linear', output_scalar_scale=1.0, ep_size=0, kernel=None):
+                active_rank_mask=None, output_scales=None, layout='rank_major', payload_in_workspace=False, use_low_precision=False,
+                output_format='none', sf_layout='linear', output_scalar_scale=1.0, max_sms=0, enable_pdl=True, ep_size=0, kernel=None):
     """moe.combine: Bring expert outputs back to their tokens and add them up. Collective.
 
     payload: tensor of bf16, f16 or f32
@@ -211,6 +211,7 @@ def moe_combine(context, *, payload, workspace, metainfo, runtime_max_tokens_per
     metainfo: 1-D tensor of i64 in host memory
     runtime_max_tokens_per_rank: a number
     combine_payload_offset: a number
+    active_rank_mask: a number (optional)
     out: tensor of bf16, f16, f32, f8E4M3FN or i8 (signless or ui8) (written)
     output_scales: 2-D tensor of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32 (written, optional)
     top_k: 1 to 32
@@ -221,11 +222,13 @@ def moe_combine(context, *, payload, workspace, metainfo, runtime_max_tokens_per
     output_format: 'none' or 'nvfp4' or 'mxfp4' or 'mxfp8'
     sf_layout: 'linear' or '128x4' or '8x4'
     output_scalar_scale: a finite number
+    max_sms: 0 to 1024
+    enable_pdl: True or False
     ep_size: 0 to 64
     """
     return _moe_combine(context, kernel, [top_k, hidden_size, layout, payload_in_workspace, use_low_precision, output_format, sf_layout,
-                        output_scalar_scale, ep_size], [payload, workspace, metainfo, runtime_max_tokens_per_rank, combine_payload_offset, out,
-                        output_scales])
+                        output_scalar_scale, max_sms, enable_pdl, ep_size], [payload, workspace, metainfo, runtime_max_tokens_per_rank,
+                        combine_payload_offset, active_rank_mask, out, output_scales])
 
 
 def moe_dequantize(context, *, values, out, format, scales=None, global_scale=None, scale_layout='linear', packing='low_first', kernel=None):
@@ -243,7 +246,8 @@ def moe_dequantize(context, *, values, out, format, scales=None, global_scale=No
 
 
 def moe_dispatch(context, *, topk_ids, payloads, workspace, metainfo, runtime_max_tokens_per_rank, recv, top_k, n_experts, topk_weights=None,
-                 eplb_local_stats=None, recv_counts=None, offsets=None, eplb_gathered_stats=None, layout='rank_major', ep_size=0, kernel=None):
+                 eplb_local_stats=None, active_rank_mask=None, recv_counts=None, offsets=None, eplb_gathered_stats=None, layout='rank_major',
+                 max_sms=0, enable_pdl=True, ep_size=0, kernel=None):
     """moe.dispatch: Send each token to the ranks of its experts. Collective.
 
     topk_ids: 2-D tensor of i32
@@ -253,6 +257,7 @@ def moe_dispatch(context, *, topk_ids, payloads, workspace, metainfo, runtime_ma
     workspace: 1-D tensor of i8: this rank's slab in symmetric memory
     metainfo: 1-D tensor of i64 in host memory
     runtime_max_tokens_per_rank: a number
+    active_rank_mask: a number (optional)
     recv: tensor of a whole-byte element type (written, a sequence)
     recv_counts: 1-D tensor of i32 (signless or ui32) (written, optional)
     offsets: 1-D tensor of i32 (signless or ui32) (written, optional)
@@ -260,11 +265,14 @@ def moe_dispatch(context, *, topk_ids, payloads, workspace, metainfo, runtime_ma
     top_k: 1 to 32
     n_experts: 1 to 65536
     layout: 'rank_major' or 'expert_grouped'
+    max_sms: 0 to 1024
+    enable_pdl: True or False
     ep_size: 0 to 64
     Returns combine_payload_offset.
     """
-    return _moe_dispatch(context, kernel, [top_k, n_experts, layout, ep_size], [topk_ids, topk_weights, payloads, eplb_local_stats, workspace,
-                         metainfo, runtime_max_tokens_per_rank, recv, recv_counts, offsets, eplb_gathered_stats])
+    return _moe_dispatch(context, kernel, [top_k, n_experts, layout, max_sms, enable_pdl, ep_size], [topk_ids, topk_weights, payloads,
+                         eplb_local_stats, workspace, metainfo, runtime_max_tokens_per_rank, active_rank_mask, recv, recv_counts, offsets,
+                         eplb_gathered_stats])
 
 
 def moe_grouped_matmul(context, *, rows, offsets, weights, out, bias=None, row_ids=None, row_weights=None, activation='none', alpha=1.0,

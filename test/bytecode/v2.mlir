@@ -44,17 +44,33 @@ func.func @fp8(%x: memref<?x200xf32>, %g: memref<1xf32>, %v: memref<?x200xf8E4M3
 }
 
 // CHECK-LABEL: func.func @dispatch_and_combine
-// CHECK: moe.dispatch {{.*}} eplb_stats({{.*}} eplb_gathered({{.*}} {n_experts = 8 : i64, top_k = 2 : i64}
-// CHECK: moe.combine {{.*}} output_scales({{.*}} {hidden_size = 16 : i64, output_format = "nvfp4", output_scalar_scale = 2.500000e+00 : f64, sf_layout = "8x4", top_k = 2 : i64, use_low_precision = true}
-func.func @dispatch_and_combine(%ids: tensor<?x2xi32>, %tokens: tensor<?x16xbf16>, %stats: tensor<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index,
+// CHECK: moe.dispatch {{.*}} eplb_stats({{.*}} active_ranks({{.*}} eplb_gathered({{.*}} {enable_pdl = false, max_sms = 24 : i64, n_experts = 8 : i64, top_k = 2 : i64}
+// CHECK: moe.combine {{.*}} active_ranks({{.*}} output_scales({{.*}} {enable_pdl = false, hidden_size = 16 : i64, max_sms = 1024 : i64, output_format = "nvfp4", output_scalar_scale = 2.500000e+00 : f64, sf_layout = "8x4", top_k = 2 : i64, use_low_precision = true}
+func.func @dispatch_and_combine(%ids: tensor<?x2xi32>, %tokens: tensor<?x16xbf16>, %stats: tensor<8xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %mask: i64,
                                 %rows: tensor<4x?x16xbf16>, %all: tensor<4x8xi32>, %out: tensor<?x8xi8>, %scales: tensor<?x4xf8E4M3FN>, %ctx: !moe.context)
     -> (tensor<4x8xi32>, tensor<?x8xi8>, tensor<?x4xf8E4M3FN>) {
   %0:3 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%tokens : tensor<?x16xbf16>) eplb_stats(%stats : tensor<8xi32>)
-    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) outs(%rows : tensor<4x?x16xbf16>) eplb_gathered(%all : tensor<4x8xi32>)
-    context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x?x16xbf16>, tensor<4x8xi32>, i64)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) active_ranks(%mask) outs(%rows : tensor<4x?x16xbf16>)
+    eplb_gathered(%all : tensor<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64, max_sms = 24 : i64, enable_pdl = false} -> (tensor<4x?x16xbf16>, tensor<4x8xi32>, i64)
   %1:2 = moe.combine payload(%0#0 : tensor<4x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#2)
-    outs(%out : tensor<?x8xi8>) output_scales(%scales : tensor<?x4xf8E4M3FN>) context(%ctx)
-    {top_k = 2 : i64, hidden_size = 16 : i64, use_low_precision = true, output_format = "nvfp4", sf_layout = "8x4", output_scalar_scale = 2.5 : f64}
+    active_ranks(%mask) outs(%out : tensor<?x8xi8>) output_scales(%scales : tensor<?x4xf8E4M3FN>) context(%ctx)
+    {top_k = 2 : i64, hidden_size = 16 : i64, max_sms = 1024 : i64, enable_pdl = false, use_low_precision = true, output_format = "nvfp4", sf_layout = "8x4", output_scalar_scale = 2.5 : f64}
     -> tensor<?x8xi8>, tensor<?x4xf8E4M3FN>
   return %0#1, %1#0, %1#1 : tensor<4x8xi32>, tensor<?x8xi8>, tensor<?x4xf8E4M3FN>
+}
+
+// Optional operands in part: one of those that version 1 did not have, or none.
+// CHECK-LABEL: func.func @in_part
+// CHECK: moe.combine {{.*}} offset(%{{[^ ]*}}) outs(%{{[^ ]*}} : memref<?x16xbf16>) context(%{{[^)]*}}) {hidden_size
+// CHECK: moe.combine {{.*}} offset(%{{[^ ]*}}) active_ranks(%{{[^ ]*}}) outs(%{{[^ ]*}} : memref<?x16xbf16>) context(%{{[^)]*}}) {hidden_size
+// CHECK: moe.combine {{.*}} offset(%{{[^ ]*}}) outs(%{{[^ ]*}} : memref<?x8xi8>) output_scales(%{{[^ ]*}} : memref<?x1xf8E4M3FN>) context(%{{[^)]*}}) {hidden_size
+func.func @in_part(%x: memref<4x?x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: i64, %offset: i64, %mask: i64, %out: memref<?x16xbf16>,
+                   %codes: memref<?x8xi8>, %scales: memref<?x1xf8E4M3FN>, %ctx: !moe.context) {
+  moe.combine payload(%x : memref<4x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : i64) offset(%offset)
+    outs(%out : memref<?x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64}
+  moe.combine payload(%x : memref<4x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : i64) offset(%offset)
+    active_ranks(%mask) outs(%out : memref<?x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64}
+  moe.combine payload(%x : memref<4x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : i64) offset(%offset)
+    outs(%codes : memref<?x8xi8>) output_scales(%scales : memref<?x1xf8E4M3FN>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, output_format = "nvfp4"}
+  return
 }

@@ -361,12 +361,13 @@ static void describesOp(void **state) {
   assert_true(workspace->kind == MOE_MLIR_STATE && strcmp(workspace->memory, "symmetric") == 0);
   assert_true(metainfo->kind == MOE_MLIR_STATE && strcmp(metainfo->memory, "host") == 0);
   assert_true(info->operands[6]->kind == MOE_MLIR_NUMBER && strcmp(info->operands[6]->memory, "") == 0);
-  assert_true(info->operands[7]->kind == MOE_MLIR_DESTINATION && info->operands[7]->kept);
-  assert_true(info->operands[10]->kind == MOE_MLIR_DESTINATION && info->operands[10]->optional && !info->operands[10]->kept);
-  assert_true(info->operands[11]->kind == MOE_MLIR_CONTEXT);
-  assert_null(info->operands[12]);
+  assert_true(info->operands[7]->kind == MOE_MLIR_NUMBER && info->operands[7]->optional && !info->operands[7]->list);
+  assert_true(info->operands[8]->kind == MOE_MLIR_DESTINATION && info->operands[8]->kept);
+  assert_true(info->operands[11]->kind == MOE_MLIR_DESTINATION && info->operands[11]->optional && !info->operands[11]->kept);
+  assert_true(info->operands[12]->kind == MOE_MLIR_CONTEXT);
+  assert_null(info->operands[13]);
   assert_string_equal(info->attributes[0]->name, "top_k");
-  assert_null(info->attributes[4]);
+  assert_null(info->attributes[6]);
 }
 
 static void givesBounds(void **state) {

@@ -227,7 +227,7 @@ moert_status dispatch_layer(member *m) {
   moert_tensor by_expert[] = {TENSOR(m->recv, F32, rows, s->hidden), TENSOR(m->recv_ids, I32, rows, s->top_k),
                               TENSOR(m->recv_weights, F32, rows, s->top_k)};
   moert_tensor counts = TENSOR(m->recv_counts, I32, s->ranks), offsets = TENSOR(m->offsets, I32, local + 1);
-  moert_moe_dispatch_params params = {sizeof params, s->top_k, s->experts, s->grouped, 0};
+  moert_moe_dispatch_params params = {sizeof params, s->top_k, s->experts, s->grouped, 0, 1, 0};
   moert_moe_dispatch_args args = {sizeof args,
                                   &ids,
                                   s->grouped ? &weights : NULL,
@@ -237,6 +237,7 @@ moert_status dispatch_layer(member *m) {
                                   &m->workspace,
                                   &m->metainfo,
                                   s->limit,
+                                  0,
                                   COUNT(payloads),
                                   s->grouped ? by_expert : by_rank,
                                   s->grouped ? NULL : &counts,
@@ -279,8 +280,8 @@ moert_status combine_layer(member *m) {
   const scene *s = m->scene;
   moert_tensor by_rank = TENSOR(m->result, F32, s->ranks, s->limit, s->hidden), by_expert = TENSOR(m->result, F32, room(s), s->hidden);
   moert_tensor out = TENSOR(m->out, F32, tokens_of(s, m->rank, m->step), s->hidden);
-  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, s->grouped, 0, 0, 0, 0, 1.0, 0};
-  moert_moe_combine_args args = {sizeof args, s->grouped ? &by_expert : &by_rank, &m->workspace, &m->metainfo, s->limit, m->payload_offset, &out,
+  moert_moe_combine_params params = {sizeof params, s->top_k, s->hidden, s->grouped, 0, 0, 0, 0, 1.0, 0, 1, 0};
+  moert_moe_combine_args args = {sizeof args, s->grouped ? &by_expert : &by_rank, &m->workspace, &m->metainfo, s->limit, m->payload_offset, 0, &out,
                                  NULL};
   moert_status status = moert_moe_combine(&params, &args, NULL, m->context);
   if (!status && !m->wrong) m->wrong = wrong_result(m);

@@ -3,14 +3,16 @@
 # Bits are compared, those of sums too. Every round poisons its outputs and checks what must have been kept.
 #
 #===----------------------------------------------------------------------------------------------===#
+import ctypes
 import itertools
+import threading
 from typing import NamedTuple
 
 import numpy as np
 
 import formats_model as formats
 from all_to_all_model import Routing, combine_grouped, combine_rank_major, from_f32, quantize_sums, to_f32
-from moert import MoertError, Tensor, decode, encode, expect_error, make_tensor, run_ranks, run_tests, typed
+from moert import MoertError, Tensor, check, decode, encode, expect_error, library, make_tensor, run_ranks, run_tests, typed
 from quantize import SCALE_TYPES, VALUE_TYPES, Guarded
 
 FIELDS = ['FLAG_VAL', 'LOCAL_TOKEN_COUNTER', 'SEND_COUNTERS', 'RECV_COUNTERS', 'DISPATCH_COMPLETION_FLAGS', 'COMBINE_COMPLETION_FLAGS',
@@ -19,6 +21,8 @@ FIELDS = ['FLAG_VAL', 'LOCAL_TOKEN_COUNTER', 'SEND_COUNTERS', 'RECV_COUNTERS', '
 POISON = 0xA5
 BITS = {'bf16': np.uint16, 'f16': np.float16, 'f32': np.float32, 'f64': np.float64, 'i8': np.int8, 'i16': np.int16, 'i32': np.int32,
         'i64': np.int64, 'ui8': np.uint8, 'f8E4M3FN': np.uint8, 'f8E5M2': np.uint8, 'f8E8M0FNU': np.uint8}
+
+library.moert_comm_recover.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64]
 
 
 class Payload(NamedTuple):
@@ -50,6 +54,10 @@ class Round(NamedTuple):
     sf_layout: str = 'linear'
     global_scale: float = 1.0  # output_scalar_scale
     byte_types: int = 0  # which of the element types of codes and scales
+    mask: int = 0  # active_rank_mask; 0: absent
+
+    def active(self):
+        return [r for r in range(len(self.tokens)) if not self.mask or self.mask >> r & 1]
 
     def R(self):
         return self.max_tokens or max(max(self.tokens), 1)
@@ -127,7 +135,7 @@ class Inputs:
         self.ids = [random_ids(rng, rnd, t) for t in rnd.tokens]
         self.weights = [rng.standard_normal(x.shape).astype(np.float32) for x in self.ids]
         self.payloads = [[random_bits(rng, (t,) + p.shape, p.dtype) for t in rnd.tokens] for p in rnd.payloads]
-        self.routing = Routing(self.ids, rnd.n_experts)
+        self.routing = Routing(self.ids, rnd.n_experts, rnd.active())
         self.grouped = rnd.layout == 'expert_grouped'
         hidden, wire = rnd.width(), rnd.wire()
         if self.grouped:
@@ -163,11 +171,14 @@ class Workspace:
     def __init__(self, rank, max_tokens, dispatch_bytes, combine_bytes):
         self.rank = rank
         self.max_tokens = max_tokens
-        sizes = dict(max_num_tokens=max_tokens, dispatch_bytes_per_token=dispatch_bytes, combine_bytes_per_token=combine_bytes,
-                     eplb_stats_num_experts=5)
-        self.slab = rank.symmetric(rank.op('moe.workspace_size', **sizes))
+        self.sizes = dict(max_num_tokens=max_tokens, dispatch_bytes_per_token=dispatch_bytes, combine_bytes_per_token=combine_bytes,
+                          eplb_stats_num_experts=5)
+        self.slab = rank.symmetric(rank.op('moe.workspace_size', **self.sizes))
         self.metainfo = np.full(16, -1, np.int64)
-        rank.op('moe.initialize', workspace=self.slab.view(np.int8), metainfo=self.metainfo, **sizes)
+        self.initialize()
+
+    def initialize(self):
+        self.rank.op('moe.initialize', **self.sizes, **self.operands())
 
     def operands(self):
         return dict(workspace=self.slab.view(np.int8), metainfo=self.metainfo)
@@ -204,7 +215,7 @@ def dispatch(workspace, inputs):
     offset = rank.op('moe.dispatch', top_k=rnd.top_k, n_experts=rnd.n_experts, layout=rnd.layout, topk_ids=inputs.ids[me],
                      payloads=[typed(x[me], p.dtype) for x, p in zip(inputs.payloads, rnd.payloads)],
                      recv=[typed(x, p.dtype) for x, p in zip(recv, rnd.payloads)],
-                     runtime_max_tokens_per_rank=rnd.R(), **named, **workspace.operands())
+                     runtime_max_tokens_per_rank=rnd.R(), active_rank_mask=rnd.mask, **named, **workspace.operands())
     for i, array in enumerate(recv):
         assert np.array_equal(array.view(np.uint8), inputs.received(me, i, before[i]).view(np.uint8)), (me, i)
     if inputs.grouped:
@@ -241,7 +252,7 @@ def combine_call(workspace, inputs, offset, out, scales):
         payload = view
     named = dict(top_k=rnd.top_k, hidden_size=rnd.width(), layout=rnd.layout, payload_in_workspace=rnd.combines_in_place(),
                  use_low_precision=rnd.low, payload=typed(payload, rnd.dtype), runtime_max_tokens_per_rank=rnd.R(), combine_payload_offset=offset,
-                 **workspace.operands())
+                 active_rank_mask=rnd.mask, **workspace.operands())
     if rnd.output == 'none':
         return dict(named, out=typed(out.array, rnd.out_dtype))
     value_type, scale_type = rnd.types()
@@ -282,6 +293,35 @@ def play(rounds, seed, repeats=1):
         results = [[combine(workspace, inputs, dispatch(workspace, inputs)) for inputs in prepared] for _ in range(repeats)]
         assert all(r == results[0] for r in results)
         assert workspace.region('FLAG_VAL', (1,))[0] == 2 * len(rounds) * repeats
+
+    run_ranks(len(rounds[0].tokens), rank_main, timeout_ms=20000)
+
+
+def set_out(workspace, rnd):
+    """A rank that is left out waits until the others have played; nothing comes to its slab."""
+    before = workspace.slab.copy()
+    workspace.rank.barrier()
+    assert np.array_equal(workspace.slab, before), (workspace.rank.rank, rnd.mask)
+
+
+def play_masked(rounds, seed):
+    """Rounds in which fewer and fewer ranks take part, then one of all, for which they begin anew."""
+    prepared = [Inputs(rnd, seed + i) for i, rnd in enumerate(rounds)]
+    max_tokens, dispatch_bytes, combine_bytes = (max(x) for x in zip(*(rnd.sizes() for rnd in rounds)))
+
+    def rank_main(rank):
+        workspace = Workspace(rank, max_tokens, max(dispatch_bytes, 1), combine_bytes)
+        for inputs in prepared:
+            rank.barrier()
+            if rank.rank not in inputs.rnd.active():
+                set_out(workspace, inputs.rnd)
+                continue
+            combine(workspace, inputs, dispatch(workspace, inputs))
+            rank.barrier()
+        assert workspace.region('FLAG_VAL', (1,))[0] == 2 * sum(rank.rank in rnd.active() for rnd in rounds)
+        workspace.initialize()
+        everybody = Inputs(rounds[-1]._replace(mask=0), seed)
+        combine(workspace, everybody, dispatch(workspace, everybody))
 
     run_ranks(len(rounds[0].tokens), rank_main, timeout_ms=20000)
 
@@ -396,6 +436,71 @@ def test_formats_differ():
         combine(workspace, inputs, dispatch(workspace, inputs))
 
     run_ranks(3, rank_main, timeout_ms=20000)
+
+
+def test_masks():
+    """Every way, with one rank left out and then more; one is left alone in the end. Special values come from ranks that take part alone."""
+    for ranks, (layout, in_place) in itertools.product((1, 2, 3, 4, 8), WAYS):
+        every = (1 << ranks) - 1
+        for odd in range(ranks):
+            masks = [0, every, every & ~(1 << odd), every & ~(1 << odd) & ~(1 << (odd + 1) % ranks), 1 << (odd + 2) % ranks]
+            for i in range(1, len(masks)):
+                masks[i] &= masks[i - 1] or every
+            play_masked([Round(uneven(ranks, odd), 3 * ranks + 1, 1 + odd % 5, (HIDDEN, BYTES[3]), (24,), ('bf16', 'f16', 'f32')[odd % 3],
+                               layout=layout, in_place=in_place, special=i % 2 == 0, low=i == 3, mask=mask, max_tokens=9)
+                         for i, mask in enumerate(masks) if not i or mask], seed=21 + odd)
+
+
+def test_masks_of_outputs():
+    """Sums that leave as codes, without tokens, with ids of ranks that are left out alone, and of the last of 64 ranks."""
+    for output in ('nvfp4', 'mxfp8'):
+        play_masked([Round((5, 9, 0), 3, 2, (HIDDEN,), (64,), output=output, sf_layout='8x4', mask=mask, ids=ids, max_tokens=9, spare=0)
+                     for mask, ids in ((3, 'one_expert'), (3, 'random'), (1, 'invalid'))], seed=22)
+    for layout in ('rank_major', 'expert_grouped'):
+        play_masked([Round(tuple(i % 3 for i in range(64)), 100, 6, (BYTES[3],), (5,), layout=layout, mask=mask)
+                     for mask in (2**64 - 1 - 2**5, 0xf0f0f0f0f0f0f0d0, 2**63)], seed=23)
+
+
+def test_groups():
+    """Two groups of ranks that leave each other out play on one workspace, each as if the others were not there."""
+    for layout in ('rank_major', 'expert_grouped'):
+        rounds = [Round((4, 0, 7, 3, 5), 11, 3, (HIDDEN,), (24,), layout=layout, special=True, mask=mask) for mask in (0b01011, 0b10100)]
+        groups = [Inputs(rnd, 24) for rnd in rounds]
+
+        def rank_main(rank):
+            workspace = Workspace(rank, 7, 48, 48)
+            inputs, = (group for group in groups if rank.rank in group.rnd.active())
+            for _ in range(20):
+                combine(workspace, inputs, dispatch(workspace, inputs))
+
+        run_ranks(5, rank_main, timeout_ms=20000)
+
+
+def test_mask_and_recovery():
+    """A call's mask is one of the ranks that live. A rank that died is left out, as long as nobody had waited for it, by a mask alone."""
+    rnd = Round((4, 0, 7, 3), 11, 3, (HIDDEN,), (24,))
+    ways = {mask: Inputs(rnd._replace(mask=mask), 25) for mask in (0, 0b1101, 0b1100)}
+    died = threading.Event()
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 7, 48, 48)
+        combine(workspace, ways[0], dispatch(workspace, ways[0]))
+        if rank.rank == 1:
+            died.set()
+            return
+        combine(workspace, ways[0b1101], dispatch(workspace, ways[0b1101]))
+        died.wait(20)
+        check(library.moert_comm_recover(rank.comm, 0b1101, 0))
+        expect_error('MOERT_ERROR_INVALID_ARGUMENT',
+                     "moe.dispatch: operand 'active_rank_mask' is 0xf, must have no ranks but those that live, 0xd: leave out rank 1",
+                     dispatch, workspace, Inputs(rnd._replace(mask=0b1111), 25))
+        absent = Inputs(rnd._replace(mask=0b1101), 25)
+        absent.rnd = rnd  # all that live
+        combine(workspace, absent, dispatch(workspace, absent))
+        if rank.rank >= 2:
+            combine(workspace, ways[0b1100], dispatch(workspace, ways[0b1100]))
+
+    run_ranks(4, rank_main, timeout_ms=20000)
 
 
 def failed_combine(inputs_of, sizes, **options):
@@ -569,10 +674,12 @@ def test_layout():
         for size in (16 * ranks, 4 * ranks, ranks * choices, ranks * choices, 256):
             own.append(align(end))
             end = own[-1] + size
+        for size in (4 * ranks * 5, 4 * ranks * 5, 8 * (4096 + 2 * ranks), ranks * choices):  # of kernels alone
+            end = align(end) + size
         data = align(end)
         area = data + align(ranks * 5 * 6) + 8 * 128
         assert workspace.metainfo.tolist() == want + [data, area] + own, (workspace.metainfo.tolist(), want, data, area, own)
-        assert len(workspace.slab) == area + align(ranks * 5 * 7)
+        assert len(workspace.slab) == area + 2 * align(ranks * 5 * 7)
 
     run_ranks(3, rank_main)
 
@@ -585,6 +692,24 @@ def sanitize(workspace, inputs, ids, **parameters):
         want[source, len(inputs.routing.sent[source][rank.rank]):] = parameters.get('invalid_expert_id', -1)
     rank.op('moe.sanitize_expert_ids', expert_ids=ids, **parameters, **workspace.operands())
     assert np.array_equal(ids, want), (rank.rank, ids, want)
+
+
+def test_sanitize_masked():
+    """Rows from ranks that were left out are marked, whatever the workspace held of them."""
+    rnd = Round((5, 9, 7), 9, 3, (HIDDEN, Payload((3,), 'i32')), (24,), max_tokens=9, in_place=True)
+    everybody, some = Inputs(rnd, 12), Inputs(rnd._replace(mask=0b101), 12)
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 9, *rnd.sizes()[1:])
+        combine(workspace, everybody, dispatch(workspace, everybody))
+        if rank.rank == 1:
+            return
+        offset = dispatch(workspace, some)
+        sanitize(workspace, some, np.full((3, 9, 2), 77, np.int32), invalid_expert_id=9)
+        sanitize(workspace, some, workspace.receive_view(rnd, 1))
+        combine(workspace, some, offset)
+
+    run_ranks(3, rank_main, timeout_ms=20000)
 
 
 def test_sanitize():
@@ -617,8 +742,7 @@ def test_initialize_again():
         workspace = Workspace(rank, 9, 48, 48)
         for _ in range(20):
             combine(workspace, inputs, dispatch(workspace, inputs))
-            rank.op('moe.initialize', max_num_tokens=9, dispatch_bytes_per_token=48, combine_bytes_per_token=48, eplb_stats_num_experts=5,
-                    **workspace.operands())
+            workspace.initialize()
             assert workspace.region('FLAG_VAL', (2,)).tolist() == [0, 0]
 
     run_ranks(3, rank_main)

@@ -31,23 +31,24 @@ def owners(n_experts, ranks):
 
 
 class Routing:
-    """What all ranks' ids, each [T, K], mean: who sends which token where.
+    """What the ids of all ranks, each [T, K], mean: who sends which token where. Ranks that are not in `active` neither send nor receive.
 
     sent[r]     list per destination of the tokens that rank r sends there
     targets[r]  [T, K]: destination of the row that a slot sends, -1 if it sends none
     places[r]   [T, K]: its place among the rows of that destination, -1 likewise
     """
 
-    def __init__(self, ids, n_experts):
+    def __init__(self, ids, n_experts, active=None):
         self.ids, self.ranks = ids, len(ids)
+        self.active = range(self.ranks) if active is None else active
         self.owner = owners(n_experts, self.ranks)
         self.sent = [[[] for _ in ids] for _ in ids]
         self.targets = [np.full(x.shape, -1, np.int32) for x in ids]
         self.places = [np.full(x.shape, -1, np.int32) for x in ids]
-        for source, rows in enumerate(ids):
-            for (token, k), expert in np.ndenumerate(rows):
+        for source in self.active:
+            for (token, k), expert in np.ndenumerate(ids[source]):
                 destination = self.owner_of(expert)
-                if destination is None or destination in self.targets[source][token]:
+                if destination not in self.active or destination in self.targets[source][token]:
                     continue
                 self.targets[source][token, k] = destination
                 self.places[source][token, k] = len(self.sent[source][destination])
@@ -69,7 +70,7 @@ class Routing:
         """The rows of the grouped layout on a rank: (source, token, slot) each, and the offsets of its experts."""
         rows, offsets = [], [0]
         for expert in np.flatnonzero(self.owner == rank):
-            rows += [(source, token, k) for source in range(self.ranks) for token, k in np.argwhere(self.ids[source] == expert)]
+            rows += [(source, token, k) for source in self.active for token, k in np.argwhere(self.ids[source] == expert)]
             offsets.append(len(rows))
         return rows, np.array(offsets, np.int32)
 

@@ -290,6 +290,26 @@ def test_between_rounds():
     run_ranks(3, rank_main, timeout_ms=20000)
 
 
+def test_behind_masked_rounds():
+    """All ranks reduce: behind a round that one was left out of, only when they have begun anew."""
+    rnd = Round((6, 1, 9), 8, 2, (HIDDEN,), (24,), mask=0b101)
+    routed, case = Inputs(rnd, 6), Case(3, 9, 24)
+    reduced = AllInputs(case, 7)
+    want = model(case, reduced)
+
+    def rank_main(rank):
+        workspace = Workspace(rank, 9, 48, 48)
+        if rank.rank != 1:
+            combine(workspace, routed, dispatch(workspace, routed))
+            expect_error('MOERT_ERROR_INVALID_STATE',
+                         "moe.allreduce_fusion: rank 1 was left out of the dispatch before by its 'active_rank_mask' 0x5: call "
+                         "moe.initialize on all ranks before it takes part again", call, workspace, case, reduced)
+        workspace.initialize()
+        check_bits(case, call(workspace, case, reduced), want)
+
+    run_ranks(3, rank_main, timeout_ms=20000)
+
+
 def exact(case, inputs):
     """Everything in float64, rounded nowhere."""
     y = np.zeros((case.tokens, case.hidden))

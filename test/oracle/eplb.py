@@ -59,31 +59,31 @@ class Layer:
         counts = np.full(local + 1 if grouped else ranks, POISON, np.int32)
         return recv, counts
 
-    def dispatch(self, stats=None, gathered=None):
+    def dispatch(self, stats=None, gathered=None, mask=None):
         self.recv, self.counts = self.outputs()
         self.offset = self.rank.op(
             'moe.dispatch', top_k=TOP_K, n_experts=self.n_experts, layout=self.layout, topk_ids=self.ids, payloads=[typed(self.rows, 'bf16')],
             recv=[typed(self.recv, 'bf16')], runtime_max_tokens_per_rank=self.max_tokens, eplb_local_stats=stats, eplb_gathered_stats=gathered,
-            **{'offsets' if self.layout == 'expert_grouped' else 'recv_counts': self.counts}, **self.shared())
+            active_rank_mask=mask, **{'offsets' if self.layout == 'expert_grouped' else 'recv_counts': self.counts}, **self.shared())
 
-    def combine(self):
+    def combine(self, mask=None):
         out = np.zeros((self.tokens, HIDDEN), np.uint16)
         self.rank.op('moe.combine', top_k=TOP_K, hidden_size=HIDDEN, layout=self.layout, payload=typed(self.recv, 'bf16'), out=typed(out, 'bf16'),
-                     runtime_max_tokens_per_rank=self.max_tokens, combine_payload_offset=self.offset, **self.shared())
+                     runtime_max_tokens_per_rank=self.max_tokens, combine_payload_offset=self.offset, active_rank_mask=mask, **self.shared())
 
-    def check_round(self, stats, lives=None):
-        """A dispatch with the stats of all ranks, and its combine. The region keeps what does not belong to the round."""
+    def check_round(self, stats, lives=None, mask=None):
+        """A dispatch with the stats of the ranks that live, and its combine. The region keeps what does not belong to the round."""
         ranks, count = stats.shape
         lives = np.ones(ranks, bool) if lives is None else lives
         before = self.region().copy()
         gathered = np.full(stats.shape, POISON, np.int32)
         own = stats[self.rank.rank].copy()
-        self.dispatch(own, gathered)
+        self.dispatch(own, gathered, mask)
         assert np.array_equal(gathered, np.where(lives[:, None], stats, 0)), (self.rank.rank, gathered, stats)
         assert np.array_equal(own, stats[self.rank.rank])
         before[lives, :count] = stats[lives]
         assert np.array_equal(self.region(), before), (self.rank.rank, self.region(), before)
-        self.combine()
+        self.combine(mask)
         assert np.array_equal(self.region()[lives, :count], stats[lives])  # until the next dispatch
 
 
@@ -172,6 +172,27 @@ def test_recovery():
                 check(library.moert_comm_recover(rank.comm, sum(1 << r for r in np.flatnonzero(lives).tolist()), 0))
                 layer.check_round(stats[2], lives)
                 layer.check_round(stats[3], lives)
+
+        run_ranks(ranks, rank_main, **TIMEOUT)
+
+
+def test_masks():
+    """Ranks that a mask leaves out have rows of 0, whatever they had sent before, and get none."""
+    for ranks, odd, layout in itertools.product((2, 3, 5), (0, 1), ('rank_major', 'expert_grouped')):
+        stats = [random_stats(i, ranks, 7) for i in range(4)]
+        some = np.arange(ranks) != odd
+        mask = sum(1 << r for r in np.flatnonzero(some).tolist())
+
+        def rank_main(rank):
+            layer = Layer(rank, 9, 8, rank.rank % 4, layout)
+            layer.check_round(stats[0], mask=(1 << ranks) - 1)
+            rank.barrier()
+            before = layer.region().copy()
+            for i in (1, 2):
+                if rank.rank != odd:
+                    layer.check_round(stats[i], some, mask)
+            rank.barrier()
+            assert rank.rank != odd or np.array_equal(layer.region(), before)
 
         run_ranks(ranks, rank_main, **TIMEOUT)
 

@@ -12,7 +12,7 @@
 // CHECK: module attributes {moe.kernels = [
 // CHECK-SAME: "moe.route/host/bf16,f32,i32,f32,top_k=2,n_experts=8,score=sigmoid,order=score_then_top_k,renormalize=1,routed_scaling_factor=0.10000000000000001,n_group=1,topk_group=1",
 // CHECK-SAME: "moe.route/host/f32,i32,f32,top_k=2,n_experts=8,score=softmax,order=score_then_top_k,renormalize=0,routed_scaling_factor=1,n_group=1,topk_group=1",
-// CHECK-SAME: "moe.combine/host/bf16,f32,top_k=2,hidden_size=16,layout=rank_major,payload_in_workspace=0,use_low_precision=0,output_format=none,sf_layout=linear,output_scalar_scale=1,ep_size=0"], moe.target = "host"}
+// CHECK-SAME: "moe.combine/host/bf16,f32,top_k=2,hidden_size=16,layout=rank_major,payload_in_workspace=0,use_low_precision=0,output_format=none,sf_layout=linear,output_scalar_scale=1,max_sms=0,enable_pdl=1,ep_size=0"], moe.target = "host"}
 // CHECK: moe.route {{.*}}moe.kernel = "moe.route/host/bf16,
 // CHECK: moe.route {{.*}}moe.kernel = "moe.route/host/f32,
 // CHECK: moe.route {{.*}}moe.kernel = "moe.route/host/f32,

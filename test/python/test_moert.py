@@ -123,6 +123,25 @@ def exchange_codes(comm):
     return np.array_equal(gathered, counts) and np.array_equal(codes, wanted) and np.array_equal(scales, wanted_scales)
 
 
+def exchange_among(comm):
+    """Even ranks and odd ones leave each other out: what goes to the others is lost, and counts 0."""
+    mine = [rank for rank in range(comm.size) if rank % 2 == comm.rank % 2]
+    ids, _, tokens = tokens_of(comm.rank)
+    workspace = comm.workspace(TOKENS, 4 * HIDDEN, 4 * HIDDEN)
+    received, counts = np.empty((comm.size, TOKENS, HIDDEN), np.float32), np.full(comm.size, -1, np.int32)
+    common = {'workspace': workspace.slab, 'metainfo': workspace.metainfo, 'runtime_max_tokens_per_rank': TOKENS, 'top_k': TOP_K,
+              'active_rank_mask': sum(1 << rank for rank in mine)}
+    out = np.empty_like(tokens)
+    for options in ({}, {'max_sms': 8, 'enable_pdl': False}):
+        begin = moert.moe_dispatch(comm, topk_ids=ids, payloads=[tokens], recv=[received], recv_counts=counts, n_experts=EXPERTS, **options, **common)
+        moert.moe_combine(comm, payload=received, combine_payload_offset=begin, out=out, hidden_size=HIDDEN, **options, **common)
+    owners = [[{expert // (EXPERTS // comm.size) for expert in row} & set(mine) for row in tokens_of(rank)[0].tolist()] for rank in range(comm.size)]
+    wanted = [sum(comm.rank in row for row in owners[rank]) if rank in mine else 0 for rank in range(comm.size)]
+    workspace.free()
+    comm.barrier()
+    return counts.tolist() == wanted and np.array_equal(out, tokens * np.array([len(row) for row in owners[comm.rank]], np.float32).reshape(-1, 1))
+
+
 def die(comm):
     if comm.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -239,6 +258,10 @@ class Ranks(unittest.TestCase):
     def test_codes_and_statistics(self):
         for size in (1, 2, 4):
             self.assertEqual(run_threads(size, exchange_codes), [True] * size)
+
+    def test_ranks_that_take_part(self):
+        for size in (1, 2, 4):
+            self.assertEqual(run_threads(size, exchange_among), [True] * size)
 
     def test_processes(self):
         for size in (1, 2, 4):

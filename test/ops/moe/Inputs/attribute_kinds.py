@@ -64,13 +64,15 @@ MOE = {
                        'memref<?x64xi8>, memref<?x1xf32>, memref<?x64xf32>', '', {'format': FORMAT, 'scale_layout': LAYOUT, 'packing': PACKING}),
     'moe.workspace_size': (SIZES, '', '', 'index', workspace_parameters()),
     'moe.initialize': (SIZES, '', STATE, '', workspace_parameters()),
-    'moe.dispatch': ('top_k = 2 : i64, n_experts = 8 : i64', 'operandSegmentSizes = array<i32: 1, 0, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1>',
+    'moe.dispatch': ('top_k = 2 : i64, n_experts = 8 : i64', 'operandSegmentSizes = array<i32: 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1>',
                      'memref<?x2xi32>, memref<?x4xi8>, %s, index, memref<?x?x4xi8>' % STATE, 'i64', {
-        'top_k': Int(1, 32), 'n_experts': Int(1, 65536), 'layout': OneOf('rank_major', 'expert_grouped'), 'ep_size': Int(0, 64, 0)}),
-    'moe.combine': ('top_k = 2 : i64, hidden_size = 4 : i64', '', 'memref<?x?x4xf32>, %s, index, i64, memref<?x4xf32>' % STATE, '', {
+        'top_k': Int(1, 32), 'n_experts': Int(1, 65536), 'layout': OneOf('rank_major', 'expert_grouped'), 'max_sms': Int(0, 1024, 0),
+        'enable_pdl': Bool(), 'ep_size': Int(0, 64, 0)}),
+    'moe.combine': ('top_k = 2 : i64, hidden_size = 4 : i64', 'operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 1, 0, 1>',
+                    'memref<?x?x4xf32>, %s, index, i64, memref<?x4xf32>' % STATE, '', {
         'top_k': Int(1, 32), 'hidden_size': Int(1, 1073741824), 'layout': OneOf('rank_major', 'expert_grouped'), 'payload_in_workspace': Bool(),
         'use_low_precision': Bool(), 'output_format': OneOf('none', 'nvfp4', 'mxfp4', 'mxfp8'), 'sf_layout': OneOf('linear', '128x4', '8x4'),
-        'output_scalar_scale': Float(), 'ep_size': Int(0, 64, 0)}),
+        'output_scalar_scale': Float(), 'max_sms': Int(0, 1024, 0), 'enable_pdl': Bool(), 'ep_size': Int(0, 64, 0)}),
     'moe.sanitize_expert_ids': ('', '', '%s, memref<?x?x?xi32>' % STATE, '', {'invalid_expert_id': Int(-2**31, 2**31 - 1, -1), 'ep_size': Int(0, 64, 0)}),
     'moe.allreduce_fusion': ('hidden_size = 8 : i64, rms_eps = 0.5 : f64', 'operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 1>',
                              'memref<?x8xf32>, memref<8xf32>, memref<?x?x8xf32>, memref<?x?xf32>, memref<?x8xf32>, %s, memref<?x8xf32>' % STATE, '', {

@@ -1,4 +1,5 @@
 """execute.py OP FOLDER: inputs and expected outputs of the execute.mlir of an op, for 1, 2 and 4 ranks, as FOLDER/<ranks>/<argument><rank>.npy.
+FOLDER/masked is a round of 4 ranks of which rank 2 is left out by the others, and plays for itself.
 
 Values are small multiples of powers of two wherever sums are compared to the bit, so that every order of adding them gives the same."""
 import os
@@ -94,15 +95,24 @@ def owner(expert, ranks):
     return next(r for r in range(ranks) if expert < small * (r + 1) + min(r + 1, more))
 
 
-def all_to_all(folder):
+def rounds():
+    """Name and tokens of each, and the active_rank_mask of each rank."""
     for ranks, tokens in TOKENS.items():
+        yield ranks, tokens, [2**ranks - 1] * ranks
+    yield 'masked', TOKENS[4], [0b1011, 0b1011, 0b0100, 0b1011]
+
+
+def all_to_all(folder):
+    for name, tokens, masks in rounds():
+        ranks = len(tokens)
         rng = np.random.default_rng([3, ranks])
         ids = [rng.integers(-1, EXPERTS, (count, 2)).astype(np.int32) for count in tokens]
         ids[0][0], ids[0][1], ids[0][2] = [-1, -1], [3, 3], [-1, 4]  # nobody, one expert twice, one slot that is none
         x = [rng.integers(-8, 9, (count, HIDDEN)).astype(np.float32) for count in tokens]
         scales = [rng.integers(0, 256, (count,)).astype(np.uint8) for count in tokens]
         weights = [rng.integers(1, 9, (count, 2)).astype(np.float32) / 8 for count in tokens]
-        owners = [[[owner(e, ranks) for e in row] for row in part] for part in ids]
+        reached = lambda source, rank: rank if rank is not None and masks[source] >> rank & 1 else None
+        owners = [[[reached(source, owner(e, ranks)) for e in row] for row in part] for source, part in enumerate(ids)]
         for rank in range(ranks):
             # rank-major: each token once to each of its ranks; rows beyond the counts stay
             old = np.full((ranks, MAX_TOKENS, HIDDEN), -77, np.float32)
@@ -122,25 +132,25 @@ def all_to_all(folder):
             low = Arrays.decode(E4M3, Arrays.encode(E4M3, wide)) * times
             codes, code_scales = quantize(Rule('nvfp4', 3.5), wide * times + np.float32(0))  # a sum of nothing is not -0
             code_scales = lay_out(code_scales, '8x4')
-            for name, array in dict(wide=bf16(wide), low=low, codes=pack(codes, 'low_first').view(np.int8), code_scales=code_scales,
+            for argument, array in dict(wide=bf16(wide), low=low, codes=pack(codes, 'low_first').view(np.int8), code_scales=code_scales,
                                     old_code_scales=np.full_like(code_scales, 0xa5)).items():
-                save(folder, ranks, name, rank, array)
+                save(folder, name, argument, rank, array)
             # grouped by expert: one row for each choice
             old_rows = np.full((CAPACITY, HIDDEN), -77, np.float32)
             rows, offsets = old_rows.copy(), [0]
             for expert in range(EXPERTS):
                 if owner(expert, ranks) != rank:
                     continue
-                chosen = [x[s][t] for s in range(ranks) for t in range(tokens[s]) for k in range(2) if ids[s][t, k] == expert]
+                chosen = [x[s][t] for s in range(ranks) for t in range(tokens[s]) for k in range(2) if ids[s][t, k] == expert and owners[s][t][k] is not None]
                 rows[offsets[-1]:offsets[-1] + len(chosen)] = np.array(chosen, np.float32).reshape(-1, HIDDEN)
                 offsets.append(offsets[-1] + len(chosen))
             # and back, weighted: a lone expert counts its weight, also if it is there twice
             weighted = np.array([x[rank][t] * sum(weights[rank][t, k] for k in range(2) if owners[rank][t][k] is not None) for t in range(tokens[rank])],
                                 np.float32).reshape(-1, HIDDEN)
-            for name, array in dict(ids=ids[rank], x=bf16(x[rank]), scales=scales[rank], weights=weights[rank], old=bf16(old), old_scales=old_scales, recv=bf16(recv),
+            for argument, array in dict(ids=ids[rank], x=bf16(x[rank]), scales=scales[rank], weights=weights[rank], old=bf16(old), old_scales=old_scales, recv=bf16(recv),
                                     recv_scales=recv_scales, counts=counts, back=back, old_rows=bf16(old_rows), rows=bf16(rows),
                                     offsets=np.array(offsets, np.int32), weighted=weighted).items():
-                save(folder, ranks, name, rank, array)
+                save(folder, name, argument, rank, array)
 
 
 if __name__ == '__main__':

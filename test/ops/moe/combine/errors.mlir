@@ -594,3 +594,33 @@ func.func @combine_s3_scales(%x: tensor<4x8x32xbf16>, %ws: memref<?xi8>, %info: 
     outs(%out : tensor<5x32xi8>) output_scales(%scales : tensor<5x1xi8>) context(%ctx) {top_k = 2 : i64, hidden_size = 32 : i64, output_format = "mxfp8"} -> tensor<5x32xi8>
   return
 }
+
+// -----
+
+func.func @combine_c10(%x: memref<64x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %offset: i64, %out: memref<5x16xbf16>, %ctx: !moe.context) {
+  %mask = arith.constant 0 : i64
+  // expected-error@+1 {{'moe.combine' op active_rank_mask is 0, must have the bit of a rank: leave it out for all ranks}}
+  moe.combine payload(%x : memref<64x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    active_ranks(%mask) outs(%out : memref<5x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, layout = "expert_grouped"}
+  return
+}
+
+// -----
+
+func.func @combine_c10_beyond(%x: memref<64x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %offset: i64, %out: memref<5x16xbf16>, %ctx: !moe.context) {
+  %mask = arith.constant 16 : i64
+  // expected-error@+1 {{'moe.combine' op active_rank_mask is 0x10, but ep_size is 4: must be less than 0x10}}
+  moe.combine payload(%x : memref<64x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    active_ranks(%mask) outs(%out : memref<5x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, layout = "expert_grouped", ep_size = 4 : i64}
+  return
+}
+
+// -----
+
+func.func @combine_c10_last(%x: memref<64x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %offset: i64, %out: memref<5x16xbf16>, %ctx: !moe.context) {
+  %mask = arith.constant -1 : i64
+  // expected-error@+1 {{'moe.combine' op active_rank_mask is 0xffffffffffffffff, but ep_size is 63: must be less than 0x8000000000000000}}
+  moe.combine payload(%x : memref<64x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    active_ranks(%mask) outs(%out : memref<5x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, layout = "expert_grouped", ep_size = 63 : i64}
+  return
+}

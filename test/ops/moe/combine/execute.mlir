@@ -36,6 +36,15 @@
 // RUN: not moe-run %t.so --ranks 2 --function setup --function unequal --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 2>&1 | FileCheck %s --check-prefix=UNEQUAL
 // UNEQUAL: moe-run: all ranks: unequal: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: parameter 'top_k' is 3, must be 2 as in the dispatch{{$}}
 
+// A mask of ranks goes with its dispatch: without it the combine is refused, and so is another.
+// RUN: moe-run %t.so --ranks 4 --function setup --function masked --input ids=%t/masked/ids{rank}.npy --input x=%t/masked/x{rank}.npy --input max=6 --input mask=11,11,4,11 --input combined=11,11,4,11 --expect out=%t/masked/back{rank}.npy --repeat 3
+// RUN: not moe-run %t.so --ranks 4 --function setup --function masked --input ids=%t/masked/ids{rank}.npy --input x=%t/masked/x{rank}.npy --input max=6 --input mask=15 --input combined=11,11,14,13 2>&1 | FileCheck %s --check-prefix=MASK
+// MASK: moe-run: rank 0: masked: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: operand 'active_rank_mask' is 0xb, must be 0xf as in the dispatch{{$}}
+// MASK: moe-run: rank 2: masked: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: operand 'active_rank_mask' is 0xe, must be 0xf as in the dispatch{{$}}
+// RUN: not moe-run %t.so --ranks 4 --function setup --function forgotten --input ids=%t/masked/ids{rank}.npy --input x=%t/masked/x{rank}.npy --input max=6 --input mask=11,11,4,11 2>&1 | FileCheck %s --check-prefix=ABSENT
+// ABSENT: moe-run: rank 0: forgotten: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: operand 'active_rank_mask' is 0xf, as it is absent, must be 0xb as in the dispatch{{$}}
+// ABSENT: moe-run: rank 2: forgotten: MOERT_ERROR_INVALID_STATE {{.*}}: moe.combine: operand 'active_rank_mask' is 0xf, as it is absent, must be 0x4 as in the dispatch{{$}}
+
 // A rank that stops in its combine, in whatever phase, has its peers wait for its data.
 // RUN: not moe-run %t.so --ranks 2 --function setup --function in_buffer --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --timeout 1 --quiet --stop 1@moe.combine:entry 2>&1 | FileCheck %s --check-prefix=STOP -DPHASE=entry
 // RUN: not moe-run %t.so --ranks 2 --function setup --function in_buffer --input ids=%t/2/ids{rank}.npy --input x=%t/2/x{rank}.npy --input max=6 --timeout 1 --quiet --stop 1@moe.combine:counts 2>&1 | FileCheck %s --check-prefix=STOP -DPHASE=counts
@@ -151,5 +160,29 @@ func.func @unequal(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %
     max_tokens(%max : index) outs(%empty : tensor<?x6x8xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x8xbf16>, i64)
   %1 = moe.combine payload(%0#0 : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
     outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 3 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
+  return %1 : tensor<?x8xf32>
+}
+
+func.func @masked(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %mask: i64 {moe.name = "mask"}, %combined: i64 {moe.name = "combined"}, %out: tensor<?x8xf32> {moe.name = "out", moe.dims = ["T"]},
+              %ctx: !moe.context) -> tensor<?x8xf32> {
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %empty = tensor.empty(%ranks) : tensor<?x6x8xbf16>
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) active_ranks(%mask) outs(%empty : tensor<?x6x8xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x8xbf16>, i64)
+  %1 = moe.combine payload(%0#0 : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    active_ranks(%combined) outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
+  return %1 : tensor<?x8xf32>
+}
+
+func.func @forgotten(%ids: tensor<?x2xi32> {moe.name = "ids", moe.dims = ["T"]}, %x: tensor<?x8xbf16> {moe.name = "x", moe.dims = ["T"]}, %ws: memref<?xi8> {moe.name = "ws"},
+              %info: memref<16xi64, #moe.host> {moe.name = "info"}, %max: index {moe.name = "max"}, %mask: i64 {moe.name = "mask"}, %out: tensor<?x8xf32> {moe.name = "out", moe.dims = ["T"]},
+              %ctx: !moe.context) -> tensor<?x8xf32> {
+  %ranks = func.call @ranks(%ctx) : (!moe.context) -> index
+  %empty = tensor.empty(%ranks) : tensor<?x6x8xbf16>
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) active_ranks(%mask) outs(%empty : tensor<?x6x8xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 5 : i64} -> (tensor<?x6x8xbf16>, i64)
+  %1 = moe.combine payload(%0#0 : tensor<?x6x8xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    outs(%out : tensor<?x8xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 8 : i64} -> tensor<?x8xf32>
   return %1 : tensor<?x8xf32>
 }

@@ -69,3 +69,31 @@ func.func @mx(%x: memref<2x7x3x32xf16>, %y: memref<64x96xf32>, %ws: memref<?xi8>
     {top_k = 1 : i64, hidden_size = 96 : i64, layout = "expert_grouped", output_format = "mxfp8", sf_layout = "128x4"}
   return
 }
+
+// The ranks that take part, with and without scales; what a call leaves to others on a GPU.
+// CHECK-LABEL: func.func @active_ranks
+// CHECK: offset(%{{[^ ]*}}) active_ranks(%{{[^ ]*}}) outs(%{{[^ ]*}} : tensor<?x16xbf16>) context(%{{[^)]*}}) {enable_pdl = false, hidden_size = 16 : i64, max_sms = 1024 : i64, top_k = 2 : i64} -> tensor<?x16xbf16>
+// CHECK: offset(%{{[^ ]*}}) active_ranks(%{{[^ ]*}}) outs(%{{[^ ]*}} : tensor<?x8xi8>) output_scales(%{{[^ ]*}} : tensor<?x1xf8E4M3FN>) context
+func.func @active_ranks(%x: tensor<?x?x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %offset: i64, %mask: i64, %out: tensor<?x16xbf16>,
+                        %codes: tensor<?x8xi8>, %scales: tensor<?x1xf8E4M3FN>, %ctx: !moe.context) -> (tensor<?x16xbf16>, tensor<?x8xi8>, tensor<?x1xf8E4M3FN>) {
+  %0 = moe.combine payload(%x : tensor<?x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    active_ranks(%mask) outs(%out : tensor<?x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, max_sms = 1024 : i64, enable_pdl = false} -> tensor<?x16xbf16>
+  %1:2 = moe.combine payload(%x : tensor<?x?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    active_ranks(%mask) outs(%codes : tensor<?x8xi8>) output_scales(%scales : tensor<?x1xf8E4M3FN>) context(%ctx)
+    {top_k = 2 : i64, hidden_size = 16 : i64, output_format = "nvfp4", max_sms = 0 : i64, enable_pdl = true} -> tensor<?x8xi8>, tensor<?x1xf8E4M3FN>
+  return %0, %1#0, %1#1 : tensor<?x16xbf16>, tensor<?x8xi8>, tensor<?x1xf8E4M3FN>
+}
+
+// CHECK-LABEL: func.func @active_ranks_of_memrefs
+// CHECK: active_ranks(%{{[^ ]*}}) outs(%{{[^ ]*}} : memref<5x16xf32>) context
+// CHECK: active_ranks(%{{[^ ]*}}) outs(%{{[^ ]*}} : memref<5x32xi8>) output_scales(%{{[^ ]*}} : memref<5x1xi8>) context
+func.func @active_ranks_of_memrefs(%x: memref<64x16xf32>, %y: memref<64x32xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %offset: i64,
+                                   %out: memref<5x16xf32>, %codes: memref<5x32xi8>, %scales: memref<5x1xi8>, %ctx: !moe.context) {
+  %mask = arith.constant -1 : i64
+  moe.combine payload(%x : memref<64x16xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    active_ranks(%mask) outs(%out : memref<5x16xf32>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, layout = "expert_grouped", ep_size = 64 : i64}
+  moe.combine payload(%y : memref<64x32xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%offset)
+    active_ranks(%mask) outs(%codes : memref<5x32xi8>) output_scales(%scales : memref<5x1xi8>) context(%ctx)
+    {top_k = 2 : i64, hidden_size = 32 : i64, layout = "expert_grouped", output_format = "mxfp8"}
+  return
+}

@@ -83,3 +83,18 @@ func.func @statistics(%ids: tensor<?x2xi32>, %x: tensor<?x16xf32>, %ws: memref<?
   %1 = linalg.add ins(%all, %0#1 : tensor<4x8xi32>, tensor<4x8xi32>) outs(%sum : tensor<4x8xi32>) -> tensor<4x8xi32>
   return %0#0, %1 : tensor<4x8x16xf32>, tensor<4x8xi32>
 }
+
+// A mask of ranks is a number: nothing of it is bufferized, and dispatch and combine keep it.
+// CHECK-LABEL: func.func @active_ranks
+// CHECK-SAME: %[[MASK:[^:]*]]: i64, %[[RECV:[^:]*]]: memref<4x8x16xbf16>, %[[OUT:[^:]*]]: memref<?x16xbf16>, %{{[^:]*}}: !moe.context)
+// CHECK-NEXT: moe.dispatch {{.*}} active_ranks(%[[MASK]]) outs(%[[RECV]] : memref<4x8x16xbf16>)
+// CHECK-NEXT: moe.combine payload(%[[RECV]] : memref<4x8x16xbf16>) {{.*}} active_ranks(%[[MASK]]) outs(%[[OUT]] : memref<?x16xbf16>)
+// CHECK-NEXT: return
+func.func @active_ranks(%ids: tensor<?x2xi32>, %x: tensor<?x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %mask: i64,
+                        %recv: tensor<4x8x16xbf16>, %out: tensor<?x16xbf16>, %ctx: !moe.context) -> (tensor<4x8x16xbf16>, tensor<?x16xbf16>) {
+  %0:2 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) active_ranks(%mask) outs(%recv : tensor<4x8x16xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (tensor<4x8x16xbf16>, i64)
+  %1 = moe.combine payload(%0#0 : tensor<4x8x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) offset(%0#1)
+    active_ranks(%mask) outs(%out : tensor<?x16xbf16>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64} -> tensor<?x16xbf16>
+  return %0#0, %1 : tensor<4x8x16xbf16>, tensor<?x16xbf16>
+}

@@ -38,7 +38,7 @@ func.func @dispatch_c1_weights_tokens(%ids: memref<5x2xi32>, %w: memref<6x2xf32>
 
 func.func @dispatch_c2_none(%ids: memref<5x2xi32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %ctx: !moe.context) {
   // expected-error@+1 {{'moe.dispatch' op has 0 payloads, must have 1 to 8}}
-  %0 = "moe.dispatch"(%ids, %ws, %info, %max, %ctx) {top_k = 2 : i64, n_experts = 8 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 1>}
+  %0 = "moe.dispatch"(%ids, %ws, %info, %max, %ctx) {top_k = 2 : i64, n_experts = 8 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1>}
     : (memref<5x2xi32>, memref<?xi8>, memref<16xi64, #moe.host>, index, !moe.context) -> i64
   return
 }
@@ -704,5 +704,45 @@ func.func @dispatch_element_of_statistics(%ids: memref<5x2xi32>, %x: memref<5x16
   // expected-error@+1 {{'moe.dispatch' op operand #2 must be 1-D tensor or memref of i32 (signless or ui32), but got 'memref<8xi64>'}}
   moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) eplb_stats(%stats : memref<8xi64>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
     outs(%r : memref<4x8x16xbf16>) eplb_gathered(%all : memref<4x8xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c11(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<?x8x16xbf16>, %ctx: !moe.context) {
+  %mask = arith.constant 0 : i64
+  // expected-error@+1 {{'moe.dispatch' op active_rank_mask is 0, must have the bit of a rank: leave it out for all ranks}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    active_ranks(%mask) outs(%r : memref<?x8x16xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 64 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c11_beyond(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<?x8x16xbf16>, %ctx: !moe.context) {
+  %mask = arith.constant 16 : i64
+  // expected-error@+1 {{'moe.dispatch' op active_rank_mask is 0x10, but ep_size is 4: must be less than 0x10}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    active_ranks(%mask) outs(%r : memref<?x8x16xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 64 : i64, ep_size = 4 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_c11_last(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<?x8x16xbf16>, %ctx: !moe.context) {
+  %mask = arith.constant -1 : i64
+  // expected-error@+1 {{'moe.dispatch' op active_rank_mask is 0xffffffffffffffff, but ep_size is 63: must be less than 0x8000000000000000}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    active_ranks(%mask) outs(%r : memref<?x8x16xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 64 : i64, ep_size = 63 : i64} -> (i64)
+  return
+}
+
+// -----
+
+func.func @dispatch_type_of_mask(%ids: memref<5x2xi32>, %x: memref<5x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %r: memref<?x8x16xbf16>, %mask: index, %ctx: !moe.context) {
+  // expected-note@-1 {{prior use here}}
+  moe.dispatch topk_ids(%ids : memref<5x2xi32>) payloads(%x : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index)
+    // expected-error@+1 {{use of value '%mask' expects different type than prior uses: 'i64' vs 'index'}}
+    active_ranks(%mask) outs(%r : memref<?x8x16xbf16>) context(%ctx) {top_k = 2 : i64, n_experts = 64 : i64} -> (i64)
   return
 }

@@ -88,3 +88,33 @@ func.func @statistics_grouped(%ids: memref<5x2xi32>, %w: memref<5x2xf32>, %x: me
     eplb_gathered(%all : memref<?x1xi32>) context(%ctx) {top_k = 2 : i64, n_experts = 8 : i64, ep_size = 4 : i64, layout = "expert_grouped"} -> (i64)
   return
 }
+
+// The ranks that take part, and what a call leaves to others on a GPU.
+// CHECK-LABEL: func.func @active_ranks
+// CHECK: max_tokens(%{{[^ ]*}} : index) active_ranks(%[[MASK:[^ ]*]]) outs(%{{[^)]*}}) context(%{{[^)]*}}) {enable_pdl = false, max_sms = 24 : i64, n_experts = 8 : i64, top_k = 2 : i64}
+// CHECK: moe.dispatch {{.*}} topk_weights(%{{[^)]*}}) payloads(%{{[^)]*}}) eplb_stats(%{{[^)]*}}) {{.*}} active_ranks(%{{[^ ]*}}) outs(%{{[^)]*}}) offsets(%{{[^)]*}}) eplb_gathered(%{{[^)]*}}) context(%{{[^)]*}}) {ep_size = 64 : i64, layout = "expert_grouped", n_experts = 64 : i64, top_k = 2 : i64}
+func.func @active_ranks(%ids: tensor<?x2xi32>, %x: tensor<?x16xbf16>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: index, %mask: i64,
+                        %recv: tensor<?x?x16xbf16>, %w: tensor<?x2xf32>, %stats: tensor<8xi32>, %rows: tensor<?x16xbf16>, %offsets: tensor<2xi32>, %all: tensor<64x8xi32>,
+                        %ctx: !moe.context) -> (tensor<?x?x16xbf16>, tensor<?x16xbf16>) {
+  %last = arith.constant 0x8000000000000000 : i64
+  %0, %offset = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) payloads(%x : tensor<?x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : index) active_ranks(%mask) outs(%recv : tensor<?x?x16xbf16>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 8 : i64, max_sms = 24 : i64, enable_pdl = false} -> (tensor<?x?x16xbf16>, i64)
+  %1:4 = moe.dispatch topk_ids(%ids : tensor<?x2xi32>) topk_weights(%w : tensor<?x2xf32>) payloads(%x : tensor<?x16xbf16>) eplb_stats(%stats : tensor<8xi32>)
+    workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) max_tokens(%max : index) active_ranks(%last) outs(%rows : tensor<?x16xbf16>)
+    offsets(%offsets : tensor<2xi32>) eplb_gathered(%all : tensor<64x8xi32>) context(%ctx)
+    {top_k = 2 : i64, n_experts = 64 : i64, ep_size = 64 : i64, layout = "expert_grouped", max_sms = 0 : i64, enable_pdl = true}
+    -> (tensor<?x16xbf16>, tensor<2xi32>, tensor<64x8xi32>, i64)
+  return %0, %1#0 : tensor<?x?x16xbf16>, tensor<?x16xbf16>
+}
+
+// CHECK-LABEL: func.func @active_ranks_of_memrefs
+// CHECK: max_tokens(%{{[^ ]*}} : i64) active_ranks(%{{[^ ]*}}) outs(%{{[^ ]*}} : memref<4x8x16xf32>) recv_counts
+func.func @active_ranks_of_memrefs(%ids: memref<5x1xi32>, %x: memref<5x16xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %max: i64, %recv: memref<4x8x16xf32>,
+                                   %counts: memref<4xi32>, %ctx: !moe.context) {
+  %mask = arith.constant 15 : i64
+  moe.dispatch topk_ids(%ids : memref<5x1xi32>) payloads(%x : memref<5x16xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    max_tokens(%max : i64) active_ranks(%mask) outs(%recv : memref<4x8x16xf32>) recv_counts(%counts : memref<4xi32>) context(%ctx)
+    {top_k = 1 : i64, n_experts = 9 : i64, ep_size = 4 : i64} -> (i64)
+  return
+}
