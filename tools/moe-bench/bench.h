@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_SETS = 16, MAX_BUFFERS = 12, MAX_STEPS = 2, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
+enum { MAX_SETS = 16, MAX_BUFFERS = 12, MAX_STEPS = 3, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
 
 // The tool's exit statuses.
 typedef enum Exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_DEVICE = 3 } Exit;
@@ -24,6 +24,9 @@ typedef enum Variant {
 } Variant;
 
 typedef struct Case Case;
+typedef struct Ceilings Ceilings;
+typedef struct Options Options;
+typedef struct Record Record;
 
 //===--- benches.c ------------------------------------------------------------------------------------===//
 
@@ -33,7 +36,10 @@ typedef struct Bench {
   const Case *(*cases)(int *count);
   int64_t tokens[MAX_TOKEN_COUNTS], quick_tokens[MAX_TOKEN_COUNTS]; // defaults; 0 ends them
   int32_t ranks;                                                    // likewise; 0: one on each GPU
-  bool copies;                                                      // beside each op a copy
+  // Every case that the options name, on all ranks; `done` is called for each record as it comes.
+  Exit (*measure)(const Options *options, const Ceilings *measured, int num_gpus, void (*done)(void *user, const Record *record), void *user);
+  bool copies; // beside each op a copy
+  bool goals;  // beside each time what it should be, and that of others; generic kernels are not compared
 } Bench;
 
 extern const Bench benches[]; // the first is the default
@@ -41,7 +47,7 @@ extern const int num_benches;
 
 //===--- options.c ------------------------------------------------------------------------------------===//
 
-typedef struct Options {
+struct Options {
   const Bench *bench;
   const Case *cases; // of the bench
   int num_cases;
@@ -53,7 +59,7 @@ typedef struct Options {
   int replays;
   const char *json, *commit; // NULL: not given
   bool compare_generic, quick, list, help, version;
-} Options;
+};
 
 // Says on standard error what is wrong.
 Exit options_parse(int count, char **arguments, Options *options);
@@ -63,13 +69,13 @@ bool options_name(const Options *options, const char *step);
 //===--- ceilings.c -----------------------------------------------------------------------------------===//
 
 // What the machine gives at most; 0: not measured.
-typedef struct Ceilings {
+struct Ceilings {
   double link_gbs;      // each way, both at once
   double memory_gbs;    // of a copy, read and written
   double matrix_tflops; // of bf16
   double flag_us;       // round trip
   double node_us;       // of a graph
-} Ceilings;
+};
 
 extern const Ceilings reference_ceilings; // of docs/moe-bench.md, from which the floors are computed
 cudaError_t ceilings_measure(int num_gpus, Ceilings *measured);
@@ -106,20 +112,21 @@ typedef struct Work {
   Buffer buffers[MAX_SETS][MAX_BUFFERS];
   // What all sets share.
   void *slab;
+  Buffer areas[MOERT_WORKSPACE_MAX_PAYLOADS]; // of the slab
   Buffer workspace, metainfo, counters[2], tables[MOERT_EP_GROUPS * MOERT_EP_BUFFERS];
   int64_t metainfo_words[MOERT_METAINFO_FIELDS], combine_offset;
   uint64_t addresses[MOERT_EP_GROUPS * MOERT_EP_BUFFERS][MOERT_MAX_RANKS];
 } Work;
 
-// One op of a case: one row of the table.
+// One op of a case.
 typedef struct Step {
   const char *name; // as --op has it
   const char *op;
-  moert_status (*call)(Work *work, int set, moert_kernel *kernel);
+  moert_status (*call)(Work *work, int set, moert_kernel *kernel); // NULL: the bench has calls of its own
   Cost (*cost)(const Work *work);
 } Step;
 
-// One or two ops that alternate on the same operands.
+// One op, or some that alternate on the same operands.
 struct Case {
   const char *variant, *dtype;
   Shape shape;
@@ -130,13 +137,20 @@ struct Case {
   Step steps[MAX_STEPS];
 };
 
-const Case *op_cases(int *count);     // cases.c
-const Case *format_cases(int *count); // formats.c
-void work_close(Work *work);          // operands.c; collective
+const Case *op_cases(int *count);       // cases.c
+const Case *format_cases(int *count);   // formats.c
+const Case *exchange_cases(int *count); // a2a.c
+void work_close(Work *work);            // operands.c; collective
 
-//===--- measure.c ------------------------------------------------------------------------------------===//
+//===--- measure.c, a2a_measure.c ---------------------------------------------------------------------===//
 
-typedef struct Record {
+typedef struct Peer {
+  const char *name; // NULL: there is none
+  double us;
+} Peer;
+
+// One row of the table.
+struct Record {
   const Case *what;
   const Step *step;
   int32_t ranks;
@@ -144,10 +158,15 @@ typedef struct Record {
   double us[MAX_VARIANTS], p10, p90; // p10 and p90 of the library's choice; 0: not measured
   Cost cost;
   double floor_us;
-} Record;
+  // Of benches with goals.
+  const char *how;            // "graph", "eager"
+  int64_t max_sms;            // 0: all
+  double all_sms_us, goal_us; // with all multiprocessors, where `max_sms` varies; 0: none
+  Peer peer;
+};
 
-// Every case that the options name, on all ranks; `done` is called for each record as it comes.
-Exit measure_all(const Options *options, int num_gpus, void (*done)(void *user, const Record *record), void *user);
+Exit measure_ops(const Options *options, const Ceilings *measured, int num_gpus, void (*done)(void *user, const Record *record), void *user);
+Exit measure_exchanges(const Options *options, const Ceilings *measured, int num_gpus, void (*done)(void *user, const Record *record), void *user);
 
 //===--- report.c -------------------------------------------------------------------------------------===//
 
@@ -162,6 +181,7 @@ typedef struct Report {
 
 void report_begin(const Report *report);             // ceilings, and the head of the table
 void report_add(void *report, const Record *record); // a row
+void report_summary(const Report *report);           // of benches with goals
 Exit report_write_json(const Report *report);        // to options->json
 void report_end(Report *report);
 

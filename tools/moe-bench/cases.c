@@ -6,61 +6,19 @@
 
 #include "bench.h"
 #include "operands.h"
+#include "routing.h"
 #include <stdlib.h>
 
 enum { BF16_BYTES = 2, I32_BYTES = 4, F32_BYTES = 4 };
 
 //===--- operands -----------------------------------------------------------------------------------===//
 
-static moert_status add_words(Work *work, Buffer *buffer, const int32_t *words, int32_t ndim, const int64_t *shape) {
-  moert_status status = operand_add(work, buffer, I32, ndim, shape);
-  return status || buffer->bytes == 0 ? status : moert_copy(work->context, buffer->tensor.data, words, buffer->bytes);
-}
-
-//===--- routing ------------------------------------------------------------------------------------===//
-
-// splitmix64
-static uint64_t next_random(uint64_t *state) {
-  uint64_t bits = *state += 0x9e3779b97f4a7c15u;
-  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-  return bits ^ bits >> 31;
-}
-
-static bool contains(const int32_t *ids, int64_t count, int32_t id) {
-  for (int64_t i = 0; i < count; ++i)
-    if (ids[i] == id) return true;
-  return false;
-}
-
-// Different experts for each token of a rank, all as likely.
-static int32_t *choose_experts(const Work *work, int32_t rank, int set) {
-  const Shape *shape = &work->shape;
-  uint64_t state = operand_seed(work, rank, set);
-  int32_t *ids = malloc((size_t)(work->tokens * shape->top_k) * sizeof *ids);
-  for (int64_t t = 0; ids && t < work->tokens; ++t)
-    for (int64_t k = 0; k < shape->top_k; ++k) {
-      int32_t *row = ids + t * shape->top_k;
-      do row[k] = (int32_t)(next_random(&state) % (uint64_t)shape->experts);
-      while (contains(row, k, row[k]));
-    }
-  return ids;
-}
-
 static moert_status add_experts(Work *work, int set, int slot) {
-  int32_t *ids = choose_experts(work, work->rank, set);
+  int32_t *ids = routing_choose(work, work->rank, set, ROUTING_UNIFORM);
   if (!ids) return MOERT_ERROR_OUT_OF_MEMORY;
-  moert_status status = add_words(work, &work->buffers[set][slot], ids, 2, SHAPE(work->tokens, work->shape.top_k));
+  moert_status status = operand_add_words(work, &work->buffers[set][slot], ids, 2, SHAPE(work->tokens, work->shape.top_k));
   free(ids);
   return status;
-}
-
-static int64_t local_experts(const Work *work) { return work->shape.experts / work->ranks + (work->rank < work->shape.experts % work->ranks); }
-
-// Experts stand in blocks; the first ranks have one more if they do not divide evenly.
-static int32_t owner(const Work *work, int32_t expert) {
-  int64_t each = work->shape.experts / work->ranks, more = work->shape.experts % work->ranks;
-  return (int32_t)(expert < more * (each + 1) ? expert / (each + 1) : (expert - more) / each);
 }
 
 // Of this rank, on average over the sets: tokens sent to others, received from all (itself included), and rows for its experts.
@@ -71,7 +29,7 @@ typedef struct Traffic {
 static void count_token(const Work *work, const int32_t *ids, bool own, Traffic *traffic) {
   bool named[MOERT_MAX_RANKS] = {false};
   for (int64_t k = 0; k < work->shape.top_k; ++k) {
-    int32_t rank = owner(work, ids[k]);
+    int32_t rank = routing_owner(work, ids[k]);
     traffic->rows += rank == work->rank;
     if (named[rank]) continue;
     named[rank] = true;
@@ -84,30 +42,11 @@ static Traffic count_traffic(const Work *work) {
   Traffic traffic = {0, 0, 0};
   for (int set = 0; set < work->sets; ++set)
     for (int32_t rank = 0; rank < work->ranks; ++rank) {
-      int32_t *ids = choose_experts(work, rank, set);
+      int32_t *ids = routing_choose(work, rank, set, ROUTING_UNIFORM);
       for (int64_t t = 0; ids && t < work->tokens; ++t) count_token(work, ids + t * work->shape.top_k, rank == work->rank, &traffic);
       free(ids);
     }
   return (Traffic){traffic.sent / work->sets, traffic.received / work->sets, traffic.rows / work->sets};
-}
-
-//===--- workspaces ---------------------------------------------------------------------------------===//
-
-static moert_status open_workspace(Work *work, int64_t dispatch_bytes, int64_t combine_bytes) {
-  moert_workspace_info info = {work->tokens, dispatch_bytes, combine_bytes, 0, work->ranks};
-  int64_t bytes = moert_workspace_lay_out(&info).bytes;
-  moert_status status = moert_symmetric_alloc(work->comm, (size_t)bytes, &work->slab);
-  if (status) return status;
-  operand_set(&work->workspace, work->slab, moert_comm_device(work->comm), I8, 1, SHAPE(bytes));
-  operand_set(&work->metainfo, work->metainfo_words, (moert_device){MOERT_DEVICE_CPU, 0}, I64, 1, SHAPE(MOERT_METAINFO_FIELDS));
-  moert_moe_initialize_params params = MOERT_MOE_INITIALIZE_PARAMS_INIT;
-  params.max_num_tokens = work->tokens;
-  params.dispatch_bytes_per_token = dispatch_bytes;
-  params.combine_bytes_per_token = combine_bytes;
-  moert_moe_initialize_args args = MOERT_MOE_INITIALIZE_ARGS_INIT;
-  args.workspace = &work->workspace.tensor;
-  args.metainfo = &work->metainfo.tensor;
-  return moert_moe_initialize(&params, &args, NULL, work->context);
 }
 
 //===--- moe.route ----------------------------------------------------------------------------------===//
@@ -144,7 +83,7 @@ enum { A2A_IDS, A2A_WEIGHTS, A2A_PAYLOAD, A2A_RECV, A2A_COUNTS, A2A_OFFSETS, A2A
 
 static int64_t row_bytes(const Work *work) { return work->shape.hidden * BF16_BYTES; }
 
-static moert_status open_all_to_all(Work *work) { return open_workspace(work, row_bytes(work), row_bytes(work)); }
+static moert_status open_all_to_all(Work *work) { return operand_open_workspace(work, row_bytes(work), row_bytes(work)); }
 
 static moert_status fill_tokens(Work *work, int set) {
   int64_t tokens = work->tokens, hidden = work->shape.hidden;
@@ -164,7 +103,7 @@ static moert_status fill_rank_major(Work *work, int set) {
 }
 
 static moert_status fill_grouped(Work *work, int set) {
-  int64_t experts = local_experts(work), pairs = work->shape.top_k < experts ? work->shape.top_k : experts;
+  int64_t experts = routing_local_experts(work, work->rank), pairs = work->shape.top_k < experts ? work->shape.top_k : experts;
   const int64_t *received = SHAPE(work->ranks * work->tokens * pairs, work->shape.hidden);
   moert_status status = fill_tokens(work, set);
   if (!status) status = operand_add_random(work, set, A2A_WEIGHTS, 1, F32, 2, SHAPE(work->tokens, work->shape.top_k));
@@ -240,7 +179,7 @@ static Cost cost_combine_grouped(const Work *work) {
 
 enum { SUM_RESIDUAL, SUM_GAMMA, SUM_EXPERTS, SUM_SCALES, SUM_TOKENS, SUM_OUT, SUM_RESIDUAL_OUT, SUM_NORM };
 
-static moert_status open_allreduce(Work *work) { return open_workspace(work, row_bytes(work), 1); }
+static moert_status open_allreduce(Work *work) { return operand_open_workspace(work, row_bytes(work), 1); }
 
 static moert_status fill_allreduce(Work *work, int set) {
   int64_t tokens = work->tokens, hidden = work->shape.hidden, experts = work->shape.experts;
@@ -380,7 +319,7 @@ static moert_status call_ep_combine(Work *work, int set, moert_kernel *kernel) {
 static int64_t count_ep_rows(const Work *work) {
   int64_t rows = 0;
   for (int set = 0; set < work->sets; ++set) {
-    int32_t *ids = choose_experts(work, work->rank, set);
+    int32_t *ids = routing_choose(work, work->rank, set, ROUTING_UNIFORM);
     for (int64_t i = 0; ids && i < work->tokens * work->shape.top_k; ++i) rows += ids[i] / ep_experts(work) == work->rank;
     free(ids);
   }
@@ -400,7 +339,7 @@ static int32_t *choose_offsets(const Work *work, int set) {
   uint64_t state = operand_seed(work, work->rank, set);
   int32_t *offsets = calloc((size_t)work->shape.experts + 1, sizeof *offsets);
   if (!offsets) return NULL;
-  for (int64_t r = 0; r < product_rows(work); ++r) ++offsets[1 + next_random(&state) % (uint64_t)work->shape.experts];
+  for (int64_t r = 0; r < product_rows(work); ++r) ++offsets[1 + routing_random(&state) % (uint64_t)work->shape.experts];
   for (int64_t g = 0; g < work->shape.experts; ++g) offsets[g + 1] += offsets[g];
   return offsets;
 }
@@ -409,7 +348,7 @@ static moert_status fill_product(Work *work, int set, int64_t out_columns) {
   const Shape *shape = &work->shape;
   int32_t *offsets = choose_offsets(work, set);
   if (!offsets) return MOERT_ERROR_OUT_OF_MEMORY;
-  moert_status status = add_words(work, &work->buffers[set][PRODUCT_OFFSETS], offsets, 1, SHAPE(shape->experts + 1));
+  moert_status status = operand_add_words(work, &work->buffers[set][PRODUCT_OFFSETS], offsets, 1, SHAPE(shape->experts + 1));
   free(offsets);
   if (!status) status = operand_add_random(work, set, PRODUCT_ROWS, 1, BF16, 2, SHAPE(product_rows(work), shape->hidden));
   if (!status) status = operand_add_random(work, set, PRODUCT_WEIGHTS, 0.05f, BF16, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden));

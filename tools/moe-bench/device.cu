@@ -5,7 +5,7 @@
 
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 1056;
+constexpr int kThreads = 256, kBlocks = 1056, kMeetingSeconds = 3;
 
 // splitmix64
 __device__ uint64_t mix(uint64_t bits) {
@@ -66,15 +66,40 @@ __device__ bool waitFor(const unsigned *word, unsigned value, uint64_t deadline)
 
 __device__ void tell(unsigned *word, unsigned value) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory"); }
 
+__device__ uint64_t deadlineIn(unsigned seconds) {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time + seconds * 1000000000ull;
+}
+
 __global__ void pingPong(unsigned *mine, unsigned *peers, bool first, unsigned rounds) {
-  uint64_t deadline;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(deadline));
-  deadline += 5000000000ull;
+  uint64_t deadline = deadlineIn(5);
   for (unsigned round = 1; round <= rounds; ++round) {
     if (first) tell(peers, round);
     if (!waitFor(mine, round, deadline)) return;
     if (!first) tell(peers, round);
   }
+}
+
+// Thread r tells rank r, and waits for it.
+__global__ void meet(DeviceMeeting meeting) {
+  unsigned *mine = meeting.words[meeting.rank];
+  unsigned epoch = mine[DEVICE_MEETING_EPOCH] + 1, gaveUp = mine[DEVICE_MEETING_GAVE_UP];
+  __syncthreads();
+  if (gaveUp) return;
+  if (threadIdx.x == 0) mine[DEVICE_MEETING_EPOCH] = epoch;
+  if (threadIdx.x >= static_cast<unsigned>(meeting.ranks)) return;
+  tell(meeting.words[threadIdx.x] + meeting.rank, epoch);
+  if (!waitFor(mine + threadIdx.x, epoch, deadlineIn(kMeetingSeconds))) mine[DEVICE_MEETING_GAVE_UP] = 1;
+}
+
+// A warp compares a row.
+__global__ void compareRows(const uint32_t *rows, const int32_t *to, const uint32_t *wanted, const int32_t *from, int64_t count, int64_t words,
+                            unsigned long long *different) {
+  unsigned long long found = 0;
+  for (int64_t i = firstIndex() / 32; i < count; i += indexStride() / 32)
+    for (int64_t word = threadIdx.x % 32; word < words; word += 32) found += rows[to[i] * words + word] != wanted[from[i] * words + word];
+  if (found) atomicAdd(different, found);
 }
 
 __global__ void doNothing() {}
@@ -106,5 +131,17 @@ cudaError_t device_ping_pong(unsigned *mine, unsigned *peers, bool first, unsign
 
 cudaError_t device_nothing(cudaStream_t stream) {
   doNothing<<<1, 32, 0, stream>>>();
+  return cudaGetLastError();
+}
+
+cudaError_t device_meet(const DeviceMeeting *meeting, cudaStream_t stream) {
+  meet<<<1, MOERT_MAX_RANKS, 0, stream>>>(*meeting);
+  return cudaGetLastError();
+}
+
+cudaError_t device_compare_rows(const void *rows, const int32_t *to, const void *wanted, const int32_t *from, int64_t count, size_t row_bytes,
+                                unsigned long long *different, cudaStream_t stream) {
+  compareRows<<<kBlocks, kThreads, 0, stream>>>(static_cast<const uint32_t *>(rows), to, static_cast<const uint32_t *>(wanted), from, count,
+                                                static_cast<int64_t>(row_bytes / 4), different);
   return cudaGetLastError();
 }

@@ -22,6 +22,19 @@ cudaError_t device_copy(void *to, const void *from, size_t bytes, int blocks, cu
 cudaError_t device_ping_pong(unsigned *mine, unsigned *peers, bool first, unsigned rounds, cudaStream_t stream);
 cudaError_t device_nothing(cudaStream_t stream);
 
+// Where the ranks of GPUs meet: in each rank's memory, which all can address and which is 0 at the beginning, DEVICE_MEETING_WORDS words.
+typedef struct DeviceMeeting {
+  unsigned *words[MOERT_MAX_RANKS];
+  int32_t rank, ranks;
+} DeviceMeeting;
+enum { DEVICE_MEETING_EPOCH = MOERT_MAX_RANKS, DEVICE_MEETING_GAVE_UP, DEVICE_MEETING_WORDS };
+// Ends when all ranks have come, by a kernel of one block. Gives up after some seconds, for good: then the word GAVE_UP of the rank is not 0.
+cudaError_t device_meet(const DeviceMeeting *meeting, cudaStream_t stream);
+// Adds to *different how many of the words of 32 bits of `count` rows differ: row to[i] of `rows` should be row from[i] of `wanted`. All in memory
+// of the device; rows of `row_bytes`, a multiple of 4.
+cudaError_t device_compare_rows(const void *rows, const int32_t *to, const void *wanted, const int32_t *from, int64_t count, size_t row_bytes,
+                                unsigned long long *different, cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,14 +1,19 @@
 //===- moe-bench.c - how fast the ops are, and how fast they could be ----------------------------------===//
 //
-// options.c   the command line
-// ceilings.c  what the machine gives at most
-// benches.c   the groups of cases
-// cases.c     what the bench of the ops measures
-// formats.c   what that of the formats does
-// operands.c  operands of cases
-// measure.c   cases under graph replay, on all ranks
-// report.c    the table and the file of records
-// device.cu   the tool's own kernels
+// options.c      the command line
+// ceilings.c     what the machine gives at most
+// benches.c      the groups of cases
+// cases.c        what the bench of the ops measures
+// formats.c      what that of the formats does
+// a2a.c          what that of all-to-alls does
+// a2a_check.c    whether their results are right
+// operands.c     operands of cases
+// routing.c      which experts tokens choose
+// team.c         ranks that measure cases together
+// measure.c      cases of ops and formats under graph replay
+// a2a_measure.c  all-to-alls under graph replay, and eagerly
+// report.c       the table and the file of records
+// device.cu      the tool's own kernels
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -38,7 +43,8 @@ static Exit run(const Options *options) {
     return BENCH_FAILED;
   }
   report_begin(&report);
-  Exit exit = measure_all(options, report.num_gpus, report_add, &report);
+  Exit exit = options->bench->measure(options, &report.measured, report.num_gpus, report_add, &report);
+  if (options->bench->goals) report_summary(&report);
   Exit written = report_write_json(&report);
   report_end(&report);
   return exit ? exit : written;

@@ -15,6 +15,9 @@ moert_status operand_add(Work *work, Buffer *buffer, moert_dtype dtype, int32_t 
 moert_status operand_add_output(Work *work, Buffer *buffer, moert_dtype dtype, int32_t ndim, const int64_t *shape);
 // Numbers in [-scale, scale), other ones in each slot of each set.
 moert_status operand_add_random(Work *work, int set, int slot, float scale, moert_dtype dtype, int32_t ndim, const int64_t *shape);
+moert_status operand_add_words(Work *work, Buffer *buffer, const int32_t *words, int32_t ndim, const int64_t *shape);
+// Of the work's tokens a rank. Collective.
+moert_status operand_open_workspace(Work *work, int64_t dispatch_bytes, int64_t combine_bytes);
 uint64_t operand_seed(const Work *work, int32_t rank, int set);
 const moert_tensor *operand(const Work *work, int set, int slot);
 

@@ -40,6 +40,12 @@ static Exit check_names(const Options *options) {
   return BENCH_OK;
 }
 
+// Likewise.
+static Exit check_compare(const Options *options) {
+  if (!options->compare_generic || !options->bench->goals) return BENCH_OK;
+  return fprintf(stderr, "moe-bench: --compare generic: %s compares no kernels\n", options->bench->name), BENCH_USAGE;
+}
+
 static Exit set_bench(Options *options, const char *name) {
   if (options->bench) return fprintf(stderr, "moe-bench: %s: there is a bench already, %s\n", name, options->bench->name), BENCH_USAGE;
   for (int i = 0; i < num_benches; ++i)
@@ -80,7 +86,7 @@ static const struct {
   size_t flag; // of options without an operand: the bool that they set
 } rows[] = {{"--op", "NAME", "measure this op; may be given several times. Default: all", set_op, 0},
             {"--tokens", "LIST", "tokens of each rank, such as 1,64,512", set_tokens, 0},
-            {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default of ops: one on each GPU; of formats: 1", set_ranks, 0},
+            {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default: one on each GPU; of formats: 1", set_ranks, 0},
             {"--compare", "generic", "measure the generic kernels too, in turn with the library's choice", set_compare, 0},
             {"--json", "FILE", "write the records to a file", set_json, 0},
             {"--commit", "TEXT", "what the records name as the version of the source", set_commit, 0},
@@ -130,7 +136,8 @@ Exit options_parse(int count, char **arguments, Options *options) {
     i += took_next;
   }
   set_defaults(options);
-  return check_names(options);
+  Exit exit = check_names(options);
+  return exit ? exit : check_compare(options);
 }
 
 void options_help(void) {

@@ -9,24 +9,48 @@
 
 //===--- the table ----------------------------------------------------------------------------------===//
 
-static void print_ceiling(const char *name, double measured, double reference, const char *unit) {
-  if (measured > 0)
-    printf("| %s | %.4g | %.4g | %s |\n", name, measured, reference, unit);
+static void print_rate(double rate) {
+  if (rate > 0)
+    printf(" %.4g |", rate);
   else
-    printf("| %s | not measured | %.4g | %s |\n", name, reference, unit);
+    printf(" not measured |");
 }
 
-void report_begin(const Report *report) {
+static void print_ceiling(const char *name, double measured, double reference, const char *unit) {
+  printf("| %s |", name);
+  print_rate(measured);
+  print_rate(reference);
+  printf(" %s |\n", unit);
+}
+
+static void print_head(const Report *report) {
+  bool generic = report->options->compare_generic, copies = report->options->bench->copies;
+  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s%s\n",
+         copies ? " copy us | of the copy's rate |" : "", generic ? " generic us |" : "");
+  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s%s\n", copies ? "---|---|" : "", generic ? "---|" : "");
+}
+
+static void print_head_with_goals(void) {
+  printf("\n| op | case | type | how | SMs | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | of all SMs' rate | goal us | peer us | "
+         "peer |\n");
+  printf("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+}
+
+static void print_ceilings(const Report *report) {
   const Ceilings *measured = &report->measured, *reference = &reference_ceilings;
   printf("| ceiling | this run | reference | unit |\n|---|---|---|---|\n");
   print_ceiling("link, each way, both at once", measured->link_gbs, reference->link_gbs, "GB/s");
   print_ceiling("memory, copy, read and written", measured->memory_gbs, reference->memory_gbs, "GB/s");
   print_ceiling("flag round trip", measured->flag_us, reference->flag_us, "us");
   print_ceiling("graph node", measured->node_us, reference->node_us, "us");
-  bool generic = report->options->compare_generic, copies = report->options->bench->copies;
-  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s%s\n",
-         copies ? " copy us | of the copy's rate |" : "", generic ? " generic us |" : "");
-  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s%s\n", copies ? "---|---|" : "", generic ? "---|" : "");
+}
+
+void report_begin(const Report *report) {
+  print_ceilings(report);
+  if (report->options->bench->goals)
+    print_head_with_goals();
+  else
+    print_head(report);
 }
 
 // What moved most: over the link if anything did.
@@ -46,6 +70,32 @@ static void print_record(const Report *report, const Record *record) {
   fflush(stdout);
 }
 
+// Empty where there is none.
+static void print_number(double number) {
+  if (number > 0)
+    printf(" %.2f |", number);
+  else
+    printf(" |");
+}
+
+static void print_record_with_goals(const Record *record) {
+  double us = record->us[BENCH_LIBRARY];
+  printf("| %s | %s | %s | %s |", record->step->name, record->what->variant, record->what->dtype, record->how);
+  if (record->max_sms > 0)
+    printf(" %lld |", (long long)record->max_sms);
+  else
+    printf(" all |");
+  printf(" %d | %lld | %.2f | %.2f | %.2f |", record->ranks, (long long)record->tokens, us, record->p10, record->p90);
+  print_number(record->floor_us);
+  print_number(record->floor_us / us);
+  printf(" %.0f |", rate_bytes(record));
+  print_number(record->all_sms_us / us);
+  print_number(record->goal_us);
+  print_number(record->peer.us);
+  printf(" %s |\n", record->peer.us > 0 ? record->peer.name : "");
+  fflush(stdout);
+}
+
 // The rate of a product that is as large as that of the reference.
 static void keep_matrix_rate(Report *report, const Record *record) {
   if (strcmp(record->what->variant, "square") == 0) report->measured.matrix_tflops = (double)record->cost.flops / record->us[BENCH_LIBRARY] * 1e-6;
@@ -53,7 +103,10 @@ static void keep_matrix_rate(Report *report, const Record *record) {
 
 void report_add(void *user, const Record *record) {
   Report *report = user;
-  print_record(report, record);
+  if (report->options->bench->goals)
+    print_record_with_goals(record);
+  else
+    print_record(report, record);
   keep_matrix_rate(report, record);
   if (report->count == report->room) {
     int room = 2 * report->room + 64;
@@ -66,6 +119,58 @@ void report_add(void *user, const Record *record) {
     report->room = room;
   }
   report->records[report->count++] = *record;
+}
+
+//===--- the summary --------------------------------------------------------------------------------===//
+
+static bool is_same_row(const Record *a, const Record *b) {
+  return a->what == b->what && a->step == b->step && a->max_sms == b->max_sms && strcmp(a->how, b->how) == 0;
+}
+
+static bool is_first_of_row(const Report *report, int index) {
+  for (int i = 0; i < index; ++i)
+    if (is_same_row(&report->records[i], &report->records[index])) return false;
+  return true;
+}
+
+// Those of the records, in their order.
+static int collect_tokens(const Report *report, int64_t tokens[MAX_TOKEN_COUNTS]) {
+  int count = 0;
+  for (int i = 0; i < report->count; ++i) {
+    int at = 0;
+    while (at < count && tokens[at] != report->records[i].tokens) ++at;
+    if (at == count && count < MAX_TOKEN_COUNTS) tokens[count++] = report->records[i].tokens;
+  }
+  return count;
+}
+
+static const Record *find_record(const Report *report, const Record *row, int64_t tokens) {
+  for (int i = 0; i < report->count; ++i)
+    if (report->records[i].tokens == tokens && is_same_row(&report->records[i], row)) return &report->records[i];
+  return NULL;
+}
+
+static void print_cell(const Record *record) {
+  if (record) printf(" %.2f", record->us[BENCH_LIBRARY]);
+  if (record && record->goal_us > 0) printf(", goal %.1f", record->goal_us);
+  if (record && record->peer.us > 0) printf(", peer %.1f", record->peer.us);
+  printf(" |");
+}
+
+void report_summary(const Report *report) {
+  int64_t tokens[MAX_TOKEN_COUNTS];
+  int columns = collect_tokens(report, tokens);
+  printf("\n| us of tokens a rank |");
+  for (int i = 0; i < columns; ++i) printf(" %lld |", (long long)tokens[i]);
+  printf("\n|---|");
+  for (int i = 0; i < columns; ++i) printf("---|");
+  for (int i = 0; i < report->count; ++i) {
+    const Record *row = &report->records[i];
+    if (row->max_sms > 0 || !is_first_of_row(report, i)) continue;
+    printf("\n| %s, %s, %s, %s |", row->step->name, row->what->variant, row->what->dtype, row->how);
+    for (int column = 0; column < columns; ++column) print_cell(find_record(report, row, tokens[column]));
+  }
+  printf("\n");
 }
 
 void report_end(Report *report) {
@@ -84,7 +189,7 @@ static void write_text(FILE *file, const char *name, const char *text) {
   fprintf(file, "\"");
 }
 
-static void write_ceiling(FILE *file, const char *name, double value) {
+static void write_number(FILE *file, const char *name, double value) {
   if (value > 0)
     fprintf(file, ", \"%s\": %.6g", name, value);
   else
@@ -123,11 +228,28 @@ static void write_header(FILE *file, const Report *report) {
   write_text(file, "commit", report->options->commit ? report->options->commit : moert_version());
   fprintf(file, ", ");
   write_text(file, "date", date);
-  write_ceiling(file, "link_gbs", report->measured.link_gbs);
-  write_ceiling(file, "memory_gbs", report->measured.memory_gbs);
-  write_ceiling(file, "matrix_tflops", report->measured.matrix_tflops);
-  write_ceiling(file, "flag_us", report->measured.flag_us);
-  write_ceiling(file, "node_us", report->measured.node_us);
+  write_number(file, "link_gbs", report->measured.link_gbs);
+  write_number(file, "memory_gbs", report->measured.memory_gbs);
+  write_number(file, "matrix_tflops", report->measured.matrix_tflops);
+  write_number(file, "flag_us", report->measured.flag_us);
+  write_number(file, "node_us", report->measured.node_us);
+  fprintf(file, "}");
+}
+
+static void write_goals(FILE *file, const Record *record) {
+  write_text(file, "how", record->how);
+  fprintf(file, ", \"max_sms\": %lld", (long long)record->max_sms);
+  write_number(file, "all_sms_us", record->all_sms_us);
+  write_number(file, "goal_us", record->goal_us);
+  fprintf(file, ", ");
+}
+
+static void write_peers(FILE *file, const Report *report, const Record *record) {
+  bool copies = report->options->bench->copies;
+  fprintf(file, "\"peers\": {");
+  if (copies) fprintf(file, "\"copy\": %.3f", record->us[BENCH_COPY]);
+  if (report->options->compare_generic) fprintf(file, "%s\"generic\": %.3f", copies ? ", " : "", record->us[BENCH_GENERIC]);
+  if (record->peer.us > 0) fprintf(file, "\"%s\": %.3f", record->peer.name, record->peer.us);
   fprintf(file, "}");
 }
 
@@ -145,12 +267,12 @@ static void write_record(FILE *file, const Report *report, const Record *record)
   fprintf(file, ", \"ranks\": %d, \"tokens\": %lld, \"hidden\": %lld, \"intermediate\": %lld, \"experts\": %lld, \"top_k\": %lld", record->ranks,
           (long long)record->tokens, (long long)shape->hidden, (long long)shape->intermediate, (long long)shape->experts, (long long)shape->top_k);
   fprintf(file, ", \"us\": %.3f, \"us_p10\": %.3f, \"us_p90\": %.3f", record->us[BENCH_LIBRARY], record->p10, record->p90);
-  fprintf(file, ", \"bytes\": %lld, \"flops\": %lld, \"floor_us\": %.3f, \"fraction\": %.4f, \"peers\": {",
+  fprintf(file, ", \"bytes\": %lld, \"flops\": %lld, \"floor_us\": %.3f, \"fraction\": %.4f, ",
           (long long)(cost->link_bytes > 0 ? cost->link_bytes : cost->memory_bytes), (long long)cost->flops, record->floor_us,
           record->floor_us / record->us[BENCH_LIBRARY]);
-  if (report->options->bench->copies) fprintf(file, "\"copy\": %.3f", record->us[BENCH_COPY]);
-  if (report->options->compare_generic) fprintf(file, "%s\"generic\": %.3f", report->options->bench->copies ? ", " : "", record->us[BENCH_GENERIC]);
-  fprintf(file, "}}");
+  if (report->options->bench->goals) write_goals(file, record);
+  write_peers(file, report, record);
+  fprintf(file, "}");
 }
 
 Exit report_write_json(const Report *report) {
