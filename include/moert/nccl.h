@@ -1,7 +1,7 @@
 /*===- nccl.h - ranks that find each other by NCCL ----------------------------------------------------===*
  *
- * For programs that have an NCCL communicator and no other means to talk between processes. Link with libmoert_cuda, which uses the libnccl.so.2
- * that the program has loaded, and loads none itself.
+ * For programs that have an NCCL communicator and no other means to talk between processes. Link with libmoert_cuda. The function uses the
+ * libnccl.so.2 that the program has loaded, and loads none itself; the transport NCCL (moert_comm_options) does, if the program has none.
  *
  *===----------------------------------------------------------------------------------------------===*/
 #ifndef MOERT_NCCL_H

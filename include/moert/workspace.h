@@ -44,9 +44,10 @@ enum {
 enum {
   MOERT_WORKSPACE_DISPATCH_ROW_FLAGS = MOERT_METAINFO_FIELDS, /* u32[ep_size][max_num_tokens]: epoch at which each row had arrived */
   MOERT_WORKSPACE_COMBINE_ROW_FLAGS,                          /* likewise for the rows that a combine brings back */
-  MOERT_WORKSPACE_GROUP_COUNTS,                               /* u64[ep_size][local experts + 1]: epoch << 32 | rows for an expert; last: all rows */
-  MOERT_WORKSPACE_RECV_TOPK_INDICES,                          /* i32[ep_size][R][top_k]: place among the rows of (source, expert) */
-  MOERT_WORKSPACE_COMBINE_ARRIVALS,                           /* rows that a combine brings back, [ep_size][R], as TOPK_SEND_INDICES counts them */
+  MOERT_WORKSPACE_GROUP_COUNTS, /* u64[ep_size][local experts + 1]: epoch << 32 | rows for an expert; last: all rows, without experts unless they are
+                                   grouped */
+  MOERT_WORKSPACE_RECV_TOPK_INDICES, /* i32[ep_size][R][top_k]: place among the rows of (source, expert) */
+  MOERT_WORKSPACE_COMBINE_ARRIVALS,  /* rows that a combine brings back, [ep_size][R], as TOPK_SEND_INDICES counts them */
   MOERT_WORKSPACE_FIELDS
 };
 enum {

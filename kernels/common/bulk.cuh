@@ -1,7 +1,7 @@
 //===- bulk.cuh - rows that the copy engine of a multiprocessor moves ------------------------------------===//
 //
-// One thread, the mover, takes rows from global memory through stages of shared memory to one or more places, on any GPU. It needs no registers for what
-// is on its way, so that few multiprocessors fill a link; and it learns that what it has stored is there without a fence over all stores of the
+// One thread, the mover, takes rows from global memory through stages of shared memory to one or more places, on any GPU. It needs no registers for
+// what is on its way, so that few multiprocessors fill a link; and it learns that what it has stored is there without a fence over all stores of the
 // multiprocessor, which would take as long as the link's queue.
 //
 // Addresses and sizes are multiples of 16 bytes.
@@ -16,7 +16,7 @@ namespace bulk {
 
 const int kStages = 6;
 const int kStageBytes = 14336; // at most; the row of the largest models in 16 bits
-const int kUnfinished = 4; // groups that may be on their way when those before them are told
+const int kUnfinished = 4;     // groups that may be on their way when those before them are told
 
 // In shared memory. Of the copies into each stage one phase after the other.
 struct Barriers {
@@ -59,28 +59,24 @@ template <int kLeft> __device__ void awaitReads() { asm volatile("cp.async.bulk.
 // They are where they belong: this thread sees them, and those that it tells.
 template <int kLeft> __device__ void awaitStores() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kLeft) : "memory"); }
 
-// What threads have written to a stage is there for a store by the mover; each calls it before the barrier.
-__device__ inline void publishStage() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 // A piece of a row.
 struct Piece {
   const char *from;
   uint32_t bytes;
 };
 
-// Moves all pieces of a cursor, in its order. A cursor has
+// Moves all pieces of a cursor, in its order; once in the life of the barriers. A cursor has
 //
 //   bool next(Piece *)                the next piece, false: no more
 //   void storeTo(const char *stage)   stores the piece that `next` has given to its places
 //   void finish()                     what the piece is a part of may be told: it is where it belongs, and so are those before it
 //   void settle()                     before `finish` of a few pieces
 //
-// of which `loads` reads ahead, `stores` follows, and `ends` comes last. There are about `count` pieces: of many more are told at once, for to tell costs
-// a fence, a microsecond; of few each soon, for somebody waits.
-template <typename Cursor>
-__device__ void moveAll(Barriers *barriers, char *stages, uint32_t *number, int count, Cursor loads, Cursor stores, Cursor ends) {
-  const uint32_t told = count < 64 ? 2 : 8, first = *number; // of pieces that went through the stages before
-  uint32_t loaded = first, stored = first, ended = first;
+// of which `loads` reads ahead, `stores` follows, and `ends` comes last. There are about `count` pieces: of many more are told at once, for to tell
+// costs a fence, a microsecond; of few each soon, for somebody waits.
+template <typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, int count, Cursor loads, Cursor stores, Cursor ends) {
+  const uint32_t told = count < 64 ? 2 : 8;
+  uint32_t loaded = 0, stored = 0, ended = 0;
   bool hasMore = true;
   Piece piece;
   for (;;) {
@@ -111,9 +107,8 @@ __device__ void moveAll(Barriers *barriers, char *stages, uint32_t *number, int 
       ends.next(&piece);
       ends.finish();
     }
-    if (!isStoring) break;
+    if (!isStoring) return;
   }
-  *number = stored;
 }
 
 } // namespace bulk

@@ -103,9 +103,12 @@ __device__ inline unsigned long long *announcementAt(const Exchange &exchange, i
   return regionOf<unsigned long long>(exchange, at, MOERT_METAINFO_ANNOUNCEMENTS) + (epoch & 1) * exchange.watch.ranks + from;
 }
 
+// Epochs wrap, but past 0, which flags have that were never set.
+__device__ inline uint32_t epochAfter(uint32_t epoch) { return epoch + 1 == 0 ? 1 : epoch + 1; }
+
 template <typename Check> __device__ bool beginEpoch(const Exchange &exchange, uint32_t hash, const Check &check) {
   moert__slab_state *state = stateOf(exchange);
-  uint32_t epoch = ++*regionOf<uint32_t>(exchange, MOERT_METAINFO_FLAG_VAL);
+  uint32_t *last = regionOf<uint32_t>(exchange, MOERT_METAINFO_FLAG_VAL), epoch = *last = epochAfter(*last);
   state->announcement = static_cast<unsigned long long>(hash) << 32 | epoch;
   bool stands = state->failed != 0 || state->full != 0;
   if (stands) report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_STANDING);

@@ -1,20 +1,21 @@
 //===- fused.cuh - exchanges that are one kernel ----------------------------------------------------------===//
 //
-// All blocks of the kernel push rows to the slabs of the peers, and wait for what the peers push here. A block
+// All blocks of the kernel push rows to the slabs of the peers, and wait for what the peers push here. A block has workers, and a warp whose first
+// thread, the mover, keeps the copy engine busy. It
 //
-//   begins    `readRound`, `shareBegin`: reads the epoch and the words of failure; block 0 announces to the peers what this rank does
-//   pushes    rows, and sets the flag of each, a word, to the epoch; that does a warp of its own, the mover, whose first thread keeps the copy engine busy
-//   receives  rows whose flags have come (`await`)
-//   completes `completePush`: adds its share to this rank's counters at all ranks; they have all rows when a counter is whole
-//   leaves    `leaveRound`: the last block to do so ends the epoch, and if a block has failed fills the outputs with ones
+//   begins     `readRound`, `shareBegin`: reads the epoch and the words of failure; block 0 announces to the peers what this rank does
+//   pushes     rows, and sets the flag of each, a word, to the epoch
+//   receives   rows whose flags have come (`await`)
+//   completes  `completePush`: adds its share to this rank's counters at all ranks; they have all rows when a counter is whole
+//   leaves     `leaveRound`: the last block to do so ends the epoch, and if a block has failed fills the outputs with ones
 //
 // Pushing never waits. A rank that waits for another has therefore sent all that the others wait for, and blames the right one when time is up.
 //
-// Flags and counters say that what was pushed can be read, in the terms of the memory model of PTX as in exchange.cuh. What the copy engine has stored is
-// visible to the mover when its group is complete; what workers store is before their barrier, and that before the word by which one of them hands it to
-// the mover. Either is before the mover's release of a flag, which synchronizes with the acquire load that sees its value; by the barrier of the reader's
-// block its threads read what was stored. Counters likewise, by the fence of the thread that adds a share. What peers write may not be read through the
-// read-only path, for it changes while the kernel runs.
+// Flags and counters say that what was pushed can be read, in the terms of the memory model of PTX as in exchange.cuh. What the copy engine has
+// stored is visible to the mover when its group is complete; what workers store is before their barrier, and that before the word by which one of
+// them hands it to the mover. Either is before the mover's release of a flag, which synchronizes with the acquire load that sees its value; by the
+// barrier of the reader's block its threads read what was stored. Counters likewise, by the fence of the thread that adds a share. What peers write
+// may not be read through the read-only path, for it changes while the kernel runs.
 //
 // Nobody waits for permission to push. Rows of a dispatch go where the peer has read those of the dispatch before, for its blocks had all completed
 // the pushes of the combine in between when this rank left that combine; rows of a combine go where the peer has read those of the combine before,
@@ -32,11 +33,11 @@
 
 namespace fused {
 
-const int kThreads = 256; // that work
+// kThreads, of the threads of a block those that work, a power of two, is what the kernel that includes this file says.
 const int kWarps = kThreads / 32;
 const int kBlockThreads = kThreads + 32; // with the mover's warp
 const int kBlocksPerSm = 2;              // that fit
-const uint32_t kWhole = 1u << 12;   // a counter that has all shares
+const uint32_t kWhole = 1u << 12;        // a counter that has all shares
 const uint32_t kFailedBlock = 1u << 16;
 
 // Where tests stop a rank: it leaves without a word to its peers.
@@ -102,7 +103,8 @@ __device__ inline bool claimFailure(const Exchange &exchange) { return atomicExc
 __device__ inline Begun readRound(const Round &round) {
   const moert__slab_state *state = stateOf(round.exchange);
   const int failed = state->failed, full = state->full;
-  return {state->mask & round.exchange.mask, *regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL) + 1, (failed | full) != 0};
+  const uint32_t last = *regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL);
+  return {state->mask & round.exchange.mask, epochAfter(last), (failed | full) != 0};
 }
 
 template <typename Check> __device__ bool canBegin(const Round &round, bool stands, const Check &check) {
@@ -156,8 +158,7 @@ struct Progress {
 };
 
 __device__ inline void awaitProgress(const int *word, int value) {
-  while (loadShared(word) < value) {
-  }
+  while (loadShared(word) < value) {}
 }
 
 // All blocks' shares add up to kWhole.
@@ -239,8 +240,8 @@ static __device__ __noinline__ void showLongWait(const Round &round, const Begun
 
 enum class Arrival { notYet, over, failed };
 
-// `look` says of what this thread looks at which peer it has not come from, -1: it is here. All workers of a block call this. Unless `waits`, it looks
-// once.
+// `look` says of what this thread looks at which peer it has not come from, -1: it is here. All workers of a block call this. Unless `waits`, it
+// looks once.
 template <typename Look> __device__ Arrival await(const Round &round, const Begun &begun, bool waits, const Look &look) {
   const unsigned kLookAroundEvery = 32, kEager = 256, kLong = 8192;
   __shared__ int first;
@@ -336,7 +337,7 @@ __device__ inline Team teamOf(int size, int begin = 0) {
 
 // What teams copy: `count` rows, in turns, each to some places. kRows of a team are on their way at once.
 template <typename Vector, int kRows, typename Rows> __device__ void copyVectors(const Team &team, const Rows &rows) {
-  const int kBatch = 4; // vectors of a row that are on their way at once
+  const int kBatch = 2; // vectors of a row that are on their way at once
   const uint32_t vectors = static_cast<uint32_t>(rows.bytes / static_cast<int64_t>(sizeof(Vector))), step = static_cast<uint32_t>(team.size);
 #pragma unroll 1
   for (int first = team.number; first < rows.count; first += kRows * team.count)
@@ -391,14 +392,21 @@ template <int kRows, typename Rows> __device__ void copyRows(int size, int *begi
 //===--- launches ---------------------------------------------------------------------------------===//
 
 // A power of two of threads, at least `least`, for a row of so many vectors.
-inline int teamFor(int64_t vectors, int least) {
+static inline int teamFor(int64_t vectors, int least) {
   int team = least;
   while (team < kThreads && team < vectors) team *= 2;
   return team;
 }
 
+// Of `team` threads for a row as many as leave some teams, for rows that are there at the same time: one waits for memory while another works.
+static inline int splitTeam(int team, int64_t rows) {
+  const int kTeams = 4, kLeast = 64;
+  while (team > kLeast && kThreads / team < kTeams && kThreads / team < rows) team /= 2;
+  return team;
+}
+
 // Blocks for `work` pieces within `maxSms` multiprocessors, 0: all.
-inline moert_status exchangeBlocks(const moert_context *context, int64_t work, int64_t maxSms, unsigned *blocks) {
+static inline moert_status exchangeBlocks(const moert_context *context, int64_t work, int64_t maxSms, unsigned *blocks) {
   int sms = 0;
   cudaError_t error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, moert__context_device(context));
   if (error != cudaSuccess) return failDevice(error, "multiprocessors");
@@ -409,13 +417,13 @@ inline moert_status exchangeBlocks(const moert_context *context, int64_t work, i
   return MOERT_OK;
 }
 
-inline Round roundOf(const moert__workspace &workspace, moert_context *context, int op, uint32_t hash) {
+static inline Round roundOf(const moert__workspace &workspace, moert_context *context, int op, uint32_t hash) {
   return {exchangeOf(workspace, context, op), hash, kGoOn, kAll};
 }
 
 // Passes the stop points of an exchange. If a test stops it behind "entry", *stopped is the status to be returned once the kernel is launched, which
 // leaves at that point.
-inline moert_status passStops(moert_context *context, Round *round, moert_status *stopped) {
+static inline moert_status passStops(moert_context *context, Round *round, moert_status *stopped) {
   moert_status status = moert__stop_point(context, "entry");
   *stopped = MOERT_OK;
   if (!status) *stopped = moert__stop_point(context, "counts");

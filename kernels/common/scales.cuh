@@ -13,10 +13,9 @@ __device__ inline void storeScale(const moert__quantized_call &call, int64_t off
 }
 
 // Zero to the scales behind the last row and beside the last column: a row at a time, by `blocks` thread blocks, of which this is the one of that
-// number.
-__device__ inline void zeroPadding(const moert__quantized_call &call, unsigned block, unsigned blocks) {
+// number, and by `threads` threads of each.
+__device__ inline void zeroPadding(const moert__quantized_call &call, unsigned block, unsigned blocks, unsigned thread, unsigned threads) {
   const moert__scale_grid &grid = call.grid;
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
   for (int64_t row = block; row < grid.padded_rows; row += blocks)
     for (int64_t column = (row < grid.rows ? grid.columns : 0) + thread; column < grid.padded_columns; column += threads)
       storeScale(call, moert__scale_offset(&grid, row, column), 0);

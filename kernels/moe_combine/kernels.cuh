@@ -11,6 +11,11 @@
 #define MOE_KERNELS_MOE_COMBINE_KERNELS_CUH
 
 #include "kernels/common/formats.cuh"
+
+namespace fused {
+const int kThreads = 512; // that add up: with fewer there is not enough on its way from memory
+}
+
 #include "kernels/common/fused.cuh"
 #include "kernels/common/scales.cuh"
 #include "lib/reference/moe_combine.h"
@@ -31,6 +36,7 @@ struct Call {
   int64_t tokens, maxTokens, hidden, rowBytes, wireBytes; // from row to row of the payload, and of what comes back
   int32_t topK;
   bool grouped, isBulk; // isBulk: the mover pushes the payload
+  bool addsVectors;     // all pieces are whole vectors, of one type from payload to output, and travel as they are
   int32_t team, group;  // threads for a row, and rows at a time
   moert__format outFormat;
   bool alignedPayload, alignedArea, alignedOut; // pieces of rows begin at multiples of their bytes, up to 16
@@ -50,12 +56,12 @@ struct Choices {
 struct Memory {
   Progress progress; // in rows
   bulk::Barriers barriers;
-  int32_t received[MOERT_MAX_RANKS];         // rows of each source
-  int32_t targets[kSlots], indices[kSlots];  // of a group's slots: the rank that has the row, -1: none; and its number there
-  int32_t numTerms[kMaxGroup];               // slots that have a row, of each token of the group
-  int32_t arriving[kMaxGroup][2];            // the first two whose row comes from another rank, -1: none
-  int32_t ownSlot[kMaxGroup];                // the one whose row this rank has itself, -1: none
-  Choices pushed, own;                       // of the rows of a group that are pushed, and of this rank's own part of a group of tokens
+  int32_t received[MOERT_MAX_RANKS];        // rows of each source
+  int32_t targets[kSlots], indices[kSlots]; // of a group's slots: the rank that has the row, -1: none; and its number there
+  int32_t numTerms[kMaxGroup];              // slots that have a row, of each token of the group
+  int32_t arriving[kMaxGroup][2];           // the first two whose row comes from another rank, -1: none
+  int32_t ownSlot[kMaxGroup];               // the one whose row this rank has itself, -1: none
+  Choices pushed, own;                      // of the rows of a group that are pushed, and of this rank's own part of a group of tokens
 };
 
 //===--- rows that travel -------------------------------------------------------------------------===//
@@ -173,8 +179,7 @@ template <typename Kind> __device__ void loadRow(const Call &call, const Choices
 // The block's rows that go to other ranks: the ranges of all sources, from the rank behind this one on.
 class PushedRows {
 public:
-  __device__ PushedRows(const Call &call, const Memory &memory)
-      : call(call), memory(memory), me(call.round.exchange.watch.rank), source(me) {
+  __device__ PushedRows(const Call &call, const Memory &memory) : call(call), memory(memory), me(call.round.exchange.watch.rank), source(me) {
     findSource();
   }
 
@@ -337,8 +342,7 @@ template <typename Kind> __device__ void moveRows(const Call &call, const Begun 
   PushedRows rows(call, *memory);
   if (call.isBulk) {
     PushCursor<Kind> cursor(call, begun, memory);
-    uint32_t number = 0;
-    bulk::moveAll(&memory->barriers, stages, &number, rows.count(), cursor, cursor, cursor);
+    bulk::moveAll(&memory->barriers, stages, rows.count(), cursor, cursor, cursor);
     return;
   }
   for (int ended = 0; !rows.isDone();) {
@@ -460,9 +464,10 @@ template <typename Kind> __device__ void addPiece(const Call &call, Terms *terms
     addMany<Kind>(call, terms, sum);
 }
 
-// Of rows that are whole vectors and travel as they are: some pieces of the token's at most two rows are on their way at once.
+// Of rows that are whole vectors and travel as they are, into an output of their type: some pieces of the token's at most two rows are on their way
+// at once.
 template <typename Kind> __device__ void addVectors(const Call &call, const Memory &memory, const Team &team, int inGroup, int64_t token) {
-  const int kWords = Numbers<Kind::kFormat>::kBytes * kPiece / 16, kBatch = 4 / kWords;
+  const int kWords = Numbers<Kind::kFormat>::kBytes * kPiece / 16, kBatch = 2;
   const int topK = Kind::topK(call), me = call.round.exchange.watch.rank, hidden = Kind::hidden(call);
   const int slots[2] = {memory.arriving[inGroup][0], memory.ownSlot[inGroup] >= 0 ? memory.ownSlot[inGroup] : memory.arriving[inGroup][1]};
   const uint4 *rows[2];
@@ -495,7 +500,7 @@ template <typename Kind> __device__ void addVectors(const Call &call, const Memo
         sum[j] = topK > 1 ? sum[j] + other[j] : rows[0] ? sum[j] : other[j];
         if (topK > 2) sum[j] += 0.0f; // which only adding two -0 leaves to be done
       }
-      storePiece(call.outFormat, call.out, token * hidden + column, kPiece, call.alignedOut, sum);
+      storePiece<Kind::kFormat>(call.out, token * hidden + column, kPiece, true, sum);
     }
   }
 }
@@ -515,7 +520,7 @@ __device__ inline void storeCodes(const Call &call, int64_t token, int64_t colum
 
 template <typename Kind> __device__ void addToken(const Call &call, const Memory &memory, const Team &team, int inGroup, int64_t token) {
   const int hidden = Kind::hidden(call);
-  if (Kind::copies(call) && memory.numTerms[inGroup] <= 2 && call.alignedPayload && Kind::aligned(call)) {
+  if (call.addsVectors && memory.numTerms[inGroup] <= 2) {
     addVectors<Kind>(call, memory, team, inGroup, token);
     return;
   }
@@ -527,7 +532,8 @@ template <typename Kind> __device__ void addToken(const Call &call, const Memory
   }
 }
 
-// To codes and scales of the numbers that `out` would have in the payload's type. Whole warps come to the block scales: behind the row's end with zeros.
+// To codes and scales of the numbers that `out` would have in the payload's type. Whole warps come to the block scales: behind the row's end with
+// zeros.
 template <typename Kind> __device__ void quantizeToken(const Call &call, const Memory &memory, const Team &team, int inGroup, int64_t token) {
   const int format = call.quantized.format, block = moert__block_size(format), hidden = Kind::hidden(call);
   const QuantizeOptions options = {call.global, __frcp_rn(call.global), false, false, false};
@@ -684,7 +690,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksPerSm) combineRows(const
   if (!fails && isWorker()) {
     fails = !exchangeRows<Kind>(call, begun, memory, adder);
     const bool ends = !fails && call.round.stop == kGoOn && (call.round.parts & kReceive);
-    if (Kind::kQuantizes && ends) zeroPadding(call.quantized, blockIdx.x, gridDim.x);
+    if (Kind::kQuantizes && ends) zeroPadding(call.quantized, blockIdx.x, gridDim.x, threadIdx.x, kThreads);
     if (ends && blockIdx.x == 0) fails = !awaitCompletion(call.round, begun, MOERT_METAINFO_COMBINE_COMPLETION_FLAGS, [] {});
   } else if (!fails && (call.round.parts & kPush)) {
     if (threadIdx.x == kThreads) moveRows<Kind>(call, begun, memory, stages);

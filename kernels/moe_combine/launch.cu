@@ -2,6 +2,8 @@
 
 #include "kernels/moe_combine/kernels.cuh"
 
+#include "kernels/common/nccl_launch.cuh"
+
 namespace {
 
 using namespace combine;
@@ -56,9 +58,9 @@ moert_status chooseKernel(int32_t instance, const moert__combine_call &checked, 
 //===--- the call ---------------------------------------------------------------------------------===//
 
 // Rows of a group: enough for all threads and for the time that a signal takes, few enough that the receiver begins early.
-void shareOut(Call *call) {
+void shareOut(Call *call, int64_t rowsOfBlock) {
   const int64_t kGroupBytes = 32768, most = kSlots / call->topK < kMaxGroup ? kSlots / call->topK : kMaxGroup;
-  call->team = teamFor(ceilDivide(call->hidden, kPiece), 32);
+  call->team = splitTeam(teamFor(ceilDivide(call->hidden, kPiece), 32), rowsOfBlock);
   const int64_t teams = kThreads / call->team, fill = kGroupBytes / call->rowBytes, rows = fill < teams ? teams : fill;
   call->group = static_cast<int32_t>(rows < 1 ? 1 : rows > most ? most : rows);
 }
@@ -84,20 +86,33 @@ Call makeCall(const moert__combine_call &checked, moert_context *context) {
   call.global = static_cast<float>(checked.params->output_scalar_scale);
   call.output = outputOf(checked.workspace, checked.args->out);
   call.scales = outputOf(checked.workspace, checked.args->output_scales);
-  call.isBulk = !checked.grouped && !checked.params->use_low_precision && call.width == 16;
-  shareOut(&call);
+  const bool copies = !checked.grouped && !checked.params->use_low_precision;
+  call.isBulk = copies && call.width == 16;
+  call.addsVectors = copies && call.alignedPayload && call.alignedOut && checked.out_format == checked.payload_format;
   return call;
 }
 
 //===--- the launch -------------------------------------------------------------------------------===//
 
+// What goes from rank to rank: as many rows as the dispatch has brought.
+NcclExchange exchangeOverLink(moert_context *context, const Call &call, const moert__combine_call &checked) {
+  NcclExchange exchange = makeExchange(context, checked.workspace, MOERT__OP_MOE_COMBINE, call.round.hash, call.maxTokens);
+  exchange.counts = MOERT_METAINFO_RECV_COUNTERS;
+  addRows(&exchange, call.round.exchange.offsets[MOERT_WORKSPACE_COMBINE_ARRIVALS], call.wireBytes);
+  return exchange;
+}
+
 moert_status launchRound(moert_context *context, Call call, const moert__combine_call &checked, Kernel kernel) {
   const RowsFit fit = {checked.grouped ? checked.args->payload->shape[0] : INT64_MAX};
   unsigned blocks = 0;
-  moert_status stopped, status = exchangeBlocks(context, call.maxTokens, checked.params->max_sms, &blocks);
-  if (!status) status = passStops(context, &call.round, &stopped);
+  moert_status stopped = MOERT_OK, status = exchangeBlocks(context, call.maxTokens, checked.params->max_sms, &blocks);
   if (status) return status;
-  status = launch(context, kernel, {dim3(blocks), dim3(kBlockThreads), bulk::kStages * bulk::kStageBytes + sizeof(Memory), checked.params->enable_pdl != 0}, call, fit);
+  shareOut(&call, ceilDivide(call.maxTokens, blocks));
+  const size_t memory = bulk::kStages * bulk::kStageBytes + sizeof(Memory);
+  const Grid grid = {dim3(blocks), dim3(kBlockThreads), memory, checked.params->enable_pdl != 0};
+  if (goesOverLink(context)) return launchOverLink(exchangeOverLink(context, call, checked), kernel, grid, call, fit);
+  status = passStops(context, &call.round, &stopped);
+  if (!status) status = launch(context, kernel, grid, call, fit);
   return status ? status : stopped;
 }
 

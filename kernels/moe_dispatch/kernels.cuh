@@ -3,25 +3,29 @@
 // lib/reference/moe_dispatch.c says what is written where; this kernel writes the same bits.
 //
 // A block has a range of this rank's tokens, and ranges of the rows that come from each peer. It counts which tokens before its own go to which rank,
-// and so knows the places of its rows, with nobody's help. Rows that are received in the workspace are then where they belong. Others it takes to their
-// destinations, one group behind the other as they come, in turns with pushing:
-//
-//   layout expert_grouped   the last block tells each rank how many rows there are for each of its experts. From what all ranks tell, every block finds
-//                           where an expert's rows from a source begin; with each row comes its place among those.
+// and so knows the places of its rows, with nobody's help. Rows that are received in the workspace are then where they belong. Others it takes to
+// their destinations, one group behind the other as they come, in turns with pushing. For the layout expert_grouped the last block tells each rank
+// how many rows there are for each of its experts. From what all ranks tell, every block finds where an expert's rows from a source begin; with each
+// row comes its place among those.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
 #define MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
 
 #include "kernels/common/block.cuh"
+
+namespace fused {
+const int kThreads = 256; // that route and receive; with more each gets too few registers
+}
+
 #include "kernels/common/fused.cuh"
 
 namespace dispatch {
 
 using namespace fused;
 
-const int kTile = 32;      // tokens that a block routes at a time
-const int kMaxGroup = 32;  // rows that are pushed or received at a time
+const int kTile = 32;     // tokens that a block routes at a time
+const int kMaxGroup = 32; // rows that are pushed or received at a time
 const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 3;
 const int kMaxTopK = MOERT_WORKSPACE_MAX_TOP_K;
 
@@ -98,9 +102,9 @@ struct Memory {
   int32_t sent[MOERT_MAX_RANKS];           // rows for each rank up to here
   int32_t totals[MOERT_MAX_RANKS];         // in the last block: of all tokens
   int32_t received[MOERT_MAX_RANKS];       // rows of each source
-  bool isFull;                       // they have no room
-  Tile tiles[2]; // one is routed while the mover works on the other
-  int32_t places[kMaxGroup * kMaxTopK]; // of the choices of a tile among their experts', and of the rows of a group that is received
+  bool isFull;                             // they have no room
+  Tile tiles[2];                           // one is routed while the mover works on the other
+  int32_t places[kMaxGroup * kMaxTopK];    // of the choices of a tile among their experts', and of the rows of a group that is received
 };
 
 // How many choices there are of each expert before the block's next tile.
@@ -194,24 +198,30 @@ __device__ inline void sendCounts(const Call &call, const Begun &begun, const in
 
 __device__ inline int64_t localExperts(const Call &call, int rank) { return firstExpert(call, rank + 1) - firstExpert(call, rank); }
 
-// GROUP_COUNTS of rank `at`, of what `from` sends there: a word for each expert and one for all rows. They are their own flags.
-__device__ inline unsigned long long *groupCounts(const Call &call, int at, int from) {
-  return regionOf<unsigned long long>(call.round.exchange, at, MOERT_WORKSPACE_GROUP_COUNTS) + from * (localExperts(call, at) + 1);
+// How many numbers a rank is told by each: of each of its experts, if they are grouped, and of all rows.
+template <Receives kReceives> __device__ int numbersFor(const Call &call, int rank) {
+  return (kReceives == Receives::groups ? static_cast<int>(localExperts(call, rank)) : 0) + 1;
+}
+
+// GROUP_COUNTS of rank `at`, of what `from` sends there: the numbers, which are their own flags.
+template <Receives kReceives> __device__ unsigned long long *groupCounts(const Call &call, int at, int from) {
+  return regionOf<unsigned long long>(call.round.exchange, at, MOERT_WORKSPACE_GROUP_COUNTS) + from * numbersFor<kReceives>(call, at);
 }
 
 __device__ inline unsigned long long countWord(const Begun &begun, int32_t count) {
   return static_cast<unsigned long long>(begun.epoch) << 32 | static_cast<uint32_t>(count);
 }
 
-template <Receives kReceives>
-__device__ void sendGroupCounts(const Call &call, const Begun &begun, const int32_t *totals, const int32_t *table) {
+template <Receives kReceives> __device__ void sendGroupCounts(const Call &call, const Begun &begun, const int32_t *totals, const int32_t *table) {
   const int rank = call.round.exchange.watch.rank, ranks = call.round.exchange.watch.ranks;
   for (int32_t expert = static_cast<int32_t>(threadIdx.x); kReceives == Receives::groups && expert < call.experts; expert += kThreads) {
     const int owner = ownerOf(call, expert);
-    if (takesPart(begun, owner)) storeRelaxed(groupCounts(call, owner, rank) + expert - firstExpert(call, owner), countWord(begun, table[expert]));
+    unsigned long long *words = groupCounts<kReceives>(call, owner, rank);
+    if (takesPart(begun, owner)) storeRelaxed(words + expert - firstExpert(call, owner), countWord(begun, table[expert]));
   }
   for (int peer = static_cast<int>(threadIdx.x); peer < ranks; peer += kThreads)
-    if (takesPart(begun, peer)) storeRelaxed(groupCounts(call, peer, rank) + localExperts(call, peer), countWord(begun, totals[peer]));
+    if (takesPart(begun, peer))
+      storeRelaxed(groupCounts<kReceives>(call, peer, rank) + numbersFor<kReceives>(call, peer) - 1, countWord(begun, totals[peer]));
 }
 
 // With all blocks of a kernel.
@@ -402,8 +412,8 @@ private:
   int number = 0;
 };
 
-// The rows that the mover pushes: of all tokens of the block all payloads for the copy engine. One thread does it all, and so it keeps at hand what it
-// needs of the payload that it is at.
+// The rows that the mover pushes: of all tokens of the block all payloads for the copy engine. One thread does it all, and so it keeps at hand what
+// it needs of the payload that it is at.
 template <Receives kReceives> class PushCursor {
 public:
   __device__ PushCursor(const Call &call, const Begun &begun, Memory *memory)
@@ -509,11 +519,10 @@ private:
 // The mover's part: its first thread.
 template <Receives kReceives> __device__ void moveRows(const Call &call, const Begun &begun, Memory *memory, char *stages) {
   PushCursor<kReceives> cursor(call, begun, memory);
-  uint32_t number = 0;
   if (call.numBulk == 0)
     cursor.finishAll();
   else
-    bulk::moveAll(&memory->barriers, stages, &number, cursor.count(), cursor, cursor, cursor);
+    bulk::moveAll(&memory->barriers, stages, cursor.count(), cursor, cursor, cursor);
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//
@@ -521,19 +530,18 @@ template <Receives kReceives> __device__ void moveRows(const Call &call, const B
 // The numbers that peers told, which are their own flags.
 template <Receives kReceives> class Told {
 public:
-  __device__ Told(const Call &call, const Begun &begun) : call(call), begun(begun), each(static_cast<int>(localExperts(call, call.round.exchange.watch.rank)) + 1) {}
+  __device__ Told(const Call &call, const Begun &begun)
+      : call(call), begun(begun), me(call.round.exchange.watch.rank), each(numbersFor<kReceives>(call, me)) {}
 
-  __device__ unsigned long long word(int source, int i) const {
-    return loadAcquire(groupCounts(call, call.round.exchange.watch.rank, source) + i);
-  }
+  __device__ unsigned long long word(int source, int i) const { return loadAcquire(groupCounts<kReceives>(call, me, source) + i); }
+  __device__ int32_t rows(int source) const { return static_cast<int32_t>(word(source, each - 1)); }
 
-  // As `look` of awaitAll.
+  // As `look` of `await`.
   __device__ int operator()() const {
     const int words = call.round.exchange.watch.ranks * each;
     for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) {
-      const int source = i / each, number = i % each;
-      if (!takesPart(begun, source) || (kReceives != Receives::groups && number != each - 1)) continue;
-      if (word(source, number) >> 32 != begun.epoch) return source;
+      const int source = i / each;
+      if (takesPart(begun, source) && word(source, i % each) >> 32 != begun.epoch) return source;
     }
     return -1;
   }
@@ -541,7 +549,7 @@ public:
 private:
   const Call &call;
   const Begun &begun;
-  int each;
+  const int me, each;
 };
 
 // A payload's rows from `row` on of what has arrived, or of this rank's tokens for itself.
@@ -641,7 +649,7 @@ private:
   // How many rows come from each source, and where those of each expert begin.
   __device__ void learn(const Told<kReceives> &told) {
     const int ranks = call.round.exchange.watch.ranks, local = static_cast<int>(localExperts(call, me)), thread = static_cast<int>(threadIdx.x);
-    if (thread < ranks) memory->received[thread] = takesPart(begun, thread) ? static_cast<int32_t>(told.word(thread, local)) : 0;
+    if (thread < ranks) memory->received[thread] = takesPart(begun, thread) ? told.rows(thread) : 0;
     if (thread == 0) memory->isFull = false;
     if (kReceives == Receives::groups) groupExperts(told, ranks, local);
     syncWorkers();
@@ -793,8 +801,7 @@ __device__ inline void endPush(const Call &call, const Begun &begun, const Memor
 }
 
 // The workers' part. False if the round has failed.
-template <Receives kReceives, int kTopK>
-__device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, const Ids<kTopK> &ids) {
+template <Receives kReceives, int kTopK> __device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, const Ids<kTopK> &ids) {
   const bool pushes = (call.round.parts & kPush) != 0,
              receives = kReceives != Receives::inPlace && (call.round.parts & kReceive) && call.round.stop == kGoOn;
   bool goesOn = true, isComplete = !pushes;
@@ -833,7 +840,8 @@ __device__ inline bool endRound(const Call &call, const Begun &begun) {
 }
 
 template <Receives kReceives, int kTopK>
-__global__ void __launch_bounds__(kBlockThreads, kReceives == Receives::inPlace ? 1 : kBlocksPerSm) dispatchTokens(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kBlockThreads, kReceives == Receives::inPlace ? 1 : kBlocksPerSm)
+    dispatchTokens(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) char stages[];
   Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kStages * bulk::kStageBytes);
   awaitStream();

@@ -1,6 +1,8 @@
 //===- launch.cu - moe.dispatch on devices --------------------------------------------------------------===//
 
 #include "kernels/moe_dispatch/kernels.cuh"
+
+#include "kernels/common/nccl_launch.cuh"
 #include "lib/reference/moe_dispatch.h"
 #include <cinttypes>
 
@@ -67,21 +69,22 @@ Owners ownersOf(int64_t experts, int64_t ranks) {
   return owners;
 }
 
-// Rows of a group that is received: enough for all threads, few enough that those which come first do not wait. Rows of vectors are the mover's, unless
-// they are so short, and so many, that the copy engine would be slower than the workers.
-void shareOut(Call *call, int64_t tokensOfBlock) {
+// Rows of a group that is received: enough for all threads, few enough that those which come first do not wait. Rows of vectors are the mover's,
+// unless they are so short, and so many, that the copy engine would be slower than the workers.
+void shareOut(Call *call, int64_t tokensOfBlock, int64_t rowsOfBlock) {
   const int64_t kGroupBytes = 32768, kFewTokens = 4, kShortRow = tokensOfBlock <= kFewTokens ? 16 : 512;
   int64_t rowBytes = 0, most = 1;
   for (int32_t i = 0; i < call->numPayloads; ++i) {
     Payload *payload = &call->payloads[i];
     const int64_t vectors = payload->rowBytes / payload->sendWidth;
     payload->isBulk = payload->sendWidth == 16 && payload->receiveWidth == 16 && payload->rowBytes >= kShortRow;
-    payload->team = teamFor(vectors, 1);
+    payload->team = splitTeam(teamFor(vectors, 1), rowsOfBlock);
     call->numBulk += payload->isBulk;
     rowBytes += payload->rowBytes;
     if (vectors > most) most = vectors;
   }
-  const int64_t teams = kThreads / teamFor(most, 1), fill = rowBytes ? kGroupBytes / rowBytes : kMaxGroup, rows = fill < teams ? teams : fill;
+  const int64_t teams = kThreads / splitTeam(teamFor(most, 1), rowsOfBlock), fill = rowBytes ? kGroupBytes / rowBytes : kMaxGroup,
+                rows = fill < teams ? teams : fill;
   call->group = static_cast<int32_t>(rows < 1 ? 1 : rows > kMaxGroup ? kMaxGroup : rows);
 }
 
@@ -123,26 +126,47 @@ Receives receivesOf(const Call &call, bool grouped) {
   return Receives::inPlace;
 }
 
-moert_status checkExperts(int64_t experts, bool grouped) {
-  if (!grouped || experts <= MOERT_WORKSPACE_MAX_GROUPED_EXPERTS) return MOERT_OK;
+// The workspace has so many words for numbers of rows.
+moert_status checkExperts(int64_t experts, Receives receives) {
+  if (receives != Receives::groups || experts <= MOERT_WORKSPACE_MAX_GROUPED_EXPERTS) return MOERT_OK;
   return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'n_experts' is %" PRId64 ", must be at most %d on GPUs with layout expert_grouped", experts,
                      MOERT_WORKSPACE_MAX_GROUPED_EXPERTS);
 }
 
-// A block for each token or, if rows are to be taken elsewhere, for as many as a rank may send; where statistics need more, a thread for each of them.
+// A block for each token or, if rows are to be taken elsewhere, for as many as a rank may send; where statistics need more, a thread for each of
+// them.
 int64_t workOf(const Call &call, Receives receives) {
   const int64_t rows = receives == Receives::inPlace ? call.tokens : call.maxTokens, stats = ceilDivide(call.numStats, kThreads);
   return rows > stats ? rows : stats;
 }
 
+// What goes from rank to rank.
+NcclExchange exchangeOverLink(moert_context *context, const Call &call, const moert__dispatch_call &checked, Receives receives) {
+  const int64_t *offsets = call.round.exchange.offsets, choices = 4 * call.topK;
+  NcclExchange exchange = makeExchange(context, checked.workspace, MOERT__OP_MOE_DISPATCH, call.round.hash, call.maxTokens);
+  exchange.experts = call.experts;
+  exchange.counts = MOERT_METAINFO_SEND_COUNTERS;
+  for (int32_t i = 0; i < call.numPayloads; ++i) addRows(&exchange, call.payloads[i].area, call.payloads[i].rowBytes);
+  addLane(&exchange, NcclExtent::words, offsets[MOERT_METAINFO_EPLB_GATHERED_STATS], 4 * call.statsStride, 4 * call.numStats);
+  if (receives == Receives::copies) addLane(&exchange, NcclExtent::words, offsets[MOERT_WORKSPACE_GROUP_COUNTS], 8, 8);
+  if (receives != Receives::groups) return exchange;
+  addLane(&exchange, NcclExtent::experts, offsets[MOERT_WORKSPACE_GROUP_COUNTS], 0, 8);
+  addRows(&exchange, offsets[MOERT_METAINFO_RECV_TOPK_ROWS], choices);
+  addRows(&exchange, offsets[MOERT_METAINFO_RECV_TOPK_WEIGHTS], choices);
+  addRows(&exchange, offsets[MOERT_WORKSPACE_RECV_TOPK_INDICES], choices);
+  return exchange;
+}
+
 moert_status launchRound(moert_context *context, Call call, const moert__dispatch_call &checked, Kernel kernel, Receives receives) {
   unsigned blocks = 0;
-  moert_status stopped, status = exchangeBlocks(context, workOf(call, receives), checked.params->max_sms, &blocks);
-  if (!status) status = passStops(context, &call.round, &stopped);
+  moert_status stopped = MOERT_OK, status = exchangeBlocks(context, workOf(call, receives), checked.params->max_sms, &blocks);
   if (status) return status;
-  shareOut(&call, ceilDivide(call.tokens, blocks));
+  shareOut(&call, ceilDivide(call.tokens, blocks), ceilDivide(call.maxTokens, blocks));
   const size_t memory = memoryBytes(receives, call.experts, call.round.exchange.watch.ranks);
-  status = launch(context, kernel, {dim3(blocks), dim3(kBlockThreads), memory, checked.params->enable_pdl != 0}, call);
+  const Grid grid = {dim3(blocks), dim3(kBlockThreads), memory, checked.params->enable_pdl != 0};
+  if (goesOverLink(context)) return launchOverLink(exchangeOverLink(context, call, checked, receives), kernel, grid, call);
+  status = passStops(context, &call.round, &stopped);
+  if (!status) status = launch(context, kernel, grid, call);
   return status ? status : stopped;
 }
 
@@ -152,12 +176,12 @@ moert_status moert__cuda_moe_dispatch(const moert_moe_dispatch_params *params, c
                                       moert_context *context) {
   moert__dispatch_call checked;
   moert_status status = moert__dispatch_check(params, args, context, &checked);
-  if (!status) status = checkExperts(params->n_experts, checked.grouped);
   if (status) return status;
   const Call call = makeCall(checked, context);
   const Receives receives = receivesOf(call, checked.grouped);
-  Kernel kernel;
-  status = chooseKernel(instance, params->top_k, receives, &kernel);
+  Kernel kernel = nullptr;
+  status = checkExperts(params->n_experts, receives);
+  if (!status) status = chooseKernel(instance, params->top_k, receives, &kernel);
   if (status) return status;
   status = launchRound(context, call, checked, kernel, receives);
   if (!status) moert__dispatch_keep(&checked, 0);

@@ -172,7 +172,7 @@ template <moert__format kType, int kFormat> __global__ void quantizeBlocks(Quant
   const moert__quantized_call &tensors = call.tensors;
   const int format = kVectors ? kFormat : tensors.format, block = moert__block_size(format);
   if (blockIdx.x >= call.dataBlocks) {
-    zeroPadding(tensors, blockIdx.x - call.dataBlocks, gridDim.x - call.dataBlocks);
+    zeroPadding(tensors, blockIdx.x - call.dataBlocks, gridDim.x - call.dataBlocks, threadIdx.y * blockDim.x + threadIdx.x, blockDim.x * blockDim.y);
     return;
   }
   const Walk walk = walkOf<kType>(call);

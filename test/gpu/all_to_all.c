@@ -125,30 +125,12 @@ static void leave_out_a_row(gpu_rank *rank) {
 
 //===--- replays ----------------------------------------------------------------------------------===//
 
-// One capture, whose inputs are rewritten between its replays. `scales`: NULL without a format. The graph lives until no rank waits for another.
-static cudaGraphExec_t replay_layer(exchange_layer *l, gpu_buffer *out, gpu_buffer *scales) {
-  cudaGraphExec_t executable = NULL;
-  exchange_fill(l);
-  CHECK_OK(exchange_wait(l, exchange_enqueue(l)));
-  if (l->rank->cuda) executable = exchange_capture(l);
-  for (int64_t i = 0; i < l->what.rounds; ++i) {
-    exchange_fill(l);
-    if (!l->rank->cuda) CHECK_OK(exchange_enqueue(l));
-    if (executable) CHECK_CUDA(cudaGraphLaunch(executable, moert_context_stream(l->context)));
-    CHECK_OK(moert_context_synchronize(l->context));
-    gpu_result("out", out);
-    if (scales) gpu_result("scales", scales);
-    gpu_result("recv", l->recv[0].memory);
-  }
-  return executable;
-}
-
 static void replay(gpu_rank *rank) {
   const exchange_case *what = rank->user;
   exchange_layer l;
   exchange_open(&l, rank, what, 0);
   exchange_shape(&l, what->max_tokens - rank->rank % 2, what->max_tokens);
-  cudaGraphExec_t executable = replay_layer(&l, l.out.memory, NULL);
+  cudaGraphExec_t executable = exchange_replay(&l, l.out.memory, NULL);
   exchange_check_round(&l, what->max_tokens, what->max_tokens); // calls and replays may alternate
   if (executable) cudaGraphExecDestroy(executable);
 }
@@ -282,7 +264,7 @@ static void replay_output(gpu_rank *rank) {
   open_output(&l, &output, rank);
   exchange_shape(&l, what->what.max_tokens - rank->rank % 2, what->what.max_tokens);
   shape_quantized(&output, &l);
-  cudaGraphExec_t executable = replay_layer(&l, output.codes.memory, output.scales.memory);
+  cudaGraphExec_t executable = exchange_replay(&l, output.codes.memory, output.scales.memory);
   if (executable) cudaGraphExecDestroy(executable);
 }
 

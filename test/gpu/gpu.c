@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GUARD_BYTES = 512, MOST_RESULTS = 256, MOST_USER_BYTES = 4096, SECONDS_OF_A_PROCESS = 120, TIMEOUT_MS = 20000 };
+enum { GUARD_BYTES = 512, MOST_RESULTS = 512, MOST_USER_BYTES = 4096, SECONDS_OF_A_PROCESS = 120, TIMEOUT_MS = 20000 };
 
 //===--- programs and checks --------------------------------------------------------------------------===//
 
