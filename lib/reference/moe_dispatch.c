@@ -8,6 +8,7 @@
 
 #include "lib/reference/moe_dispatch.h"
 #include "lib/reference/checks.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -252,16 +253,16 @@ static void send_counts(const moert__dispatch_call *call) {
   const int32_t *counts = local(call, MOERT_METAINFO_SEND_COUNTERS);
   for (int32_t peer = 0; peer < call->workspace.ranks; ++peer) {
     if (!moert__workspace_has(&call->workspace, peer)) continue;
-    int32_t *received = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_RECV_COUNTERS);
-    received[call->workspace.rank] = counts[peer];
+    _Atomic int32_t *received = moert__workspace_region(&call->workspace, peer, MOERT_METAINFO_RECV_COUNTERS);
+    atomic_store_explicit(received + call->workspace.rank, counts[peer], memory_order_relaxed);
   }
 }
 
-// From ranks that take no part nothing is received. Before all have agreed on them one of these may still be sending its count.
+// From ranks that take no part nothing is received. One of them may be sending its count all the same, if it does not know; nobody reads that.
 static void clear_counts(const moert__dispatch_call *call) {
-  int32_t *received = local(call, MOERT_METAINFO_RECV_COUNTERS);
+  _Atomic int32_t *received = local(call, MOERT_METAINFO_RECV_COUNTERS);
   for (int32_t peer = 0; peer < call->workspace.ranks; ++peer)
-    if (!moert__workspace_has(&call->workspace, peer)) received[peer] = 0;
+    if (!moert__workspace_has(&call->workspace, peer)) atomic_store_explicit(received + peer, 0, memory_order_relaxed);
 }
 
 // The token's ids and weights, for the receiver to sort by and to combine with.
