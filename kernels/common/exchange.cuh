@@ -238,36 +238,7 @@ static __global__ void __launch_bounds__(MOERT_MAX_RANKS) meetPeers(const __grid
   if (!awaitAll(exchange, wait, waits, what, deadline, &look)) blame(exchange, wait, look, what);
 }
 
-//===--- rows -------------------------------------------------------------------------------------===//
-
-// A block copies `bytes` from `from` to the same place behind each of `count` bases. `width` divides all of them: 1, 2, 4, 8 or 16.
-template <typename Vector> __device__ void copyVectors(char *const *bases, int count, int64_t place, const char *from, int64_t bytes) {
-  const int kBatch = 4; // that are on their way at once
-  const Vector *source = reinterpret_cast<const Vector *>(from);
-  int64_t vectors = bytes / static_cast<int64_t>(sizeof(Vector));
-  for (int64_t begin = threadIdx.x; begin < vectors; begin += kBatch * blockDim.x) {
-    Vector batch[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i)
-      if (begin + i * blockDim.x < vectors) batch[i] = source[begin + i * blockDim.x];
-    for (int base = 0; base < count; ++base) {
-      Vector *target = reinterpret_cast<Vector *>(bases[base] + place);
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i)
-        if (begin + i * blockDim.x < vectors) target[begin + i * blockDim.x] = batch[i];
-    }
-  }
-}
-
-__device__ inline void copyRow(char *const *bases, int count, int64_t place, const char *from, int64_t bytes, int width) {
-  switch (width) {
-  case 16: copyVectors<uint4>(bases, count, place, from, bytes); break;
-  case 8: copyVectors<uint2>(bases, count, place, from, bytes); break;
-  case 4: copyVectors<uint32_t>(bases, count, place, from, bytes); break;
-  case 2: copyVectors<uint16_t>(bases, count, place, from, bytes); break;
-  default: copyVectors<uint8_t>(bases, count, place, from, bytes);
-  }
-}
+//===--- outputs ----------------------------------------------------------------------------------===//
 
 // Fills an output with ones, with `step` threads of which this is number `first`.
 __device__ inline void poison(const Output &output, int64_t first, int64_t step) {

@@ -120,15 +120,6 @@ static moert_status reduce(Reduction *l, gpu_rank *rank) {
 
 //===--- a rank that stops ------------------------------------------------------------------------===//
 
-static void check_poison(exchange_layer *l, const Scene *scene) {
-  if (strcmp(scene->op, "moe.combine") == 0) {
-    CHECK(gpu_is_filled(l->out.memory, 0xff));
-    return;
-  }
-  for (int64_t i = 0; i < l->num_payloads; ++i) CHECK(gpu_is_filled(l->recv[i].memory, 0xff));
-  CHECK(gpu_is_filled(l->what.grouped ? l->offsets.memory : l->counts.memory, 0xff));
-}
-
 // The text of who waited, with what the device says of it later. None says PEER_FAILED of another that goes on: whoever waits has raised the flag
 // that the others wait for, unless they are a whole deadline apart.
 static void check_failure(exchange_layer *l, const Scene *scene, moert_status status, int64_t elapsed_ms) {
@@ -140,7 +131,7 @@ static void check_failure(exchange_layer *l, const Scene *scene, moert_status st
   CHECK(elapsed_ms >= DEADLINE_MS / 2 && elapsed_ms < MOST_MS);
   CHECK(moert_context_status(l->context) == MOERT_ERROR_PEER_TIMEOUT);
   CHECK(moert_comm_check(l->rank->comm) == MOERT_ERROR_PEER_TIMEOUT);
-  check_poison(l, scene);
+  exchange_check_poison(l, strcmp(scene->op, "moe.combine") == 0);
   int64_t start = now_ms();
   CHECK(exchange_wait(l, exchange_dispatch(l)) == MOERT_ERROR_PEER_TIMEOUT); // at once
   CHECK(now_ms() - start < DEADLINE_MS);
@@ -272,7 +263,7 @@ static void differ(gpu_rank *rank) {
                                    : exchange_wait(&l, exchange_dispatch(&l));
     CHECK_FAILS(status, MOERT_ERROR_PEER_MISMATCH, NULL);
     check_difference(rank, is_odd, scene->odd, reduces ? "moe.allreduce_fusion" : "moe.dispatch", reduces ? "its arrival" : "its counts");
-    if (!is_odd) check_poison(&l, &(Scene){.op = "moe.dispatch"});
+    if (!is_odd) exchange_check_poison(&l, false);
     CHECK_OK(moert_comm_recover(rank->comm, all_of(rank), 0));
   }
 }
@@ -290,7 +281,7 @@ static void report(gpu_rank *rank) {
     CHECK(exchange_wait(&l, exchange_dispatch(&l)) == MOERT_ERROR_PEER_FAILED);
     CHECK(strstr(moert_last_error(), "reported") != NULL);
     CHECK(now_ms() - start < MOST_MS);
-    check_poison(&l, &(Scene){.op = "moe.dispatch"});
+    exchange_check_poison(&l, false);
   }
   if (CHECK_OK(moert_comm_recover(rank->comm, all_of(rank), 0))) play_again(&l);
 }

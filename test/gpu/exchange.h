@@ -287,6 +287,16 @@ static inline void exchange_run_experts(exchange_layer *l) {
   CHECK_OK(moert_copy(l->context, l->combined.data, l->result.memory->tensor.data, bytes));
 }
 
+// What a failed dispatch or combine leaves: ones in all its outputs.
+static inline void exchange_check_poison(const exchange_layer *l, bool is_combine) {
+  if (is_combine) {
+    CHECK(gpu_is_filled(l->out.memory, 0xff));
+    return;
+  }
+  for (int64_t i = 0; i < l->num_payloads; ++i) CHECK(gpu_is_filled(l->recv[i].memory, 0xff));
+  CHECK(gpu_is_filled(l->what.grouped ? l->offsets.memory : l->counts.memory, 0xff));
+}
+
 //===--- results ----------------------------------------------------------------------------------===//
 
 // `count` words of a region of this rank's slab.

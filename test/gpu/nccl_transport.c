@@ -158,22 +158,13 @@ static moert_status round_of(exchange_layer *l) {
   return status ? status : exchange_wait(l, exchange_combine(l));
 }
 
-static void check_poison(exchange_layer *l, bool is_combine) {
-  if (is_combine) {
-    CHECK(gpu_is_filled(l->out.memory, 0xff));
-    return;
-  }
-  for (int64_t i = 0; i < l->num_payloads; ++i) CHECK(gpu_is_filled(l->recv[i].memory, 0xff));
-  CHECK(gpu_is_filled(l->what.grouped ? l->offsets.memory : l->counts.memory, 0xff));
-}
-
 static void check_timeout(exchange_layer *l, const Scene *scene, moert_status status, int64_t elapsed_ms) {
   char text[512];
   snprintf(text, sizeof text, "%s: rank 0 waited %d ms for rank 1 (%s, epoch %d)", scene->op, DEADLINE_MS, scene->awaited, scene->epoch);
   CHECK_FAILS(status, MOERT_ERROR_PEER_TIMEOUT, text);
   CHECK(elapsed_ms >= DEADLINE_MS / 2 && elapsed_ms < MOST_MS);
   CHECK(moert_comm_check(l->rank->comm) == MOERT_ERROR_PEER_TIMEOUT);
-  check_poison(l, strcmp(scene->op, "moe.combine") == 0);
+  exchange_check_poison(l, strcmp(scene->op, "moe.combine") == 0);
   int64_t start = now_ms();
   CHECK(exchange_wait(l, exchange_dispatch(l)) == MOERT_ERROR_PEER_TIMEOUT); // at once
   CHECK(now_ms() - start < DEADLINE_MS);
@@ -221,7 +212,7 @@ static void report(gpu_rank *rank) {
     CHECK(exchange_wait(&l, exchange_dispatch(&l)) == MOERT_ERROR_PEER_FAILED);
     CHECK(strstr(moert_last_error(), "rank 1 reported") != NULL);
     CHECK(now_ms() - start < MOST_MS);
-    check_poison(&l, false);
+    exchange_check_poison(&l, false);
   }
   recover_and_play(&l);
 }
