@@ -71,7 +71,7 @@ static inline int64_t moert_workspace_align(int64_t bytes) {
 static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspace_info *info) {
   const int64_t ranks = info->ep_size, words = 4 * ranks, rows = ranks * info->max_num_tokens;
   const int64_t choices = 4 * MOERT_WORKSPACE_MAX_TOP_K * info->max_num_tokens;
-  const int64_t combined = moert_workspace_align(rows * info->combine_bytes_per_token);
+  const int64_t combined = moert_workspace_align(rows * info->combine_bytes_per_token), vectors = (info->combine_bytes_per_token + 15) / 16;
   const struct {
     int field;
     int64_t bytes;
@@ -92,7 +92,7 @@ static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspa
                  {MOERT_METAINFO_PAYLOAD_DATA,
                   moert_workspace_align(rows * info->dispatch_bytes_per_token) + MOERT_WORKSPACE_MAX_PAYLOADS * MOERT_WORKSPACE_ALIGNMENT},
                  {MOERT_METAINFO_COMBINE_DATA, combined},
-                 {MOERT_WORKSPACE_COMBINE_ARRIVALS, combined}};
+                 {MOERT_WORKSPACE_COMBINE_ARRIVALS, moert_workspace_align(16 * rows * vectors)}};
   moert_workspace_layout layout = {{0}, 0};
   int64_t end = 8 + 2 * words; /* FLAG_VAL at 0, LOCAL_TOKEN_COUNTER, SEND_COUNTERS, RECV_COUNTERS */
   size_t i;

@@ -18,17 +18,55 @@ const int kStages = 6;
 const int kStageBytes = 14336; // at most; the row of the largest models in 16 bits
 const int kUnfinished = 4;     // groups that may be on their way when those before them are told
 
-// In shared memory. Of the copies into each stage one phase after the other.
+// In shared memory. Stages are filled and, where others than the mover do that, freed, one phase after the other.
 struct Barriers {
-  unsigned long long full[kStages];
+  unsigned long long full[kStages], free[kStages];
 };
 
 __device__ inline uint32_t sharedAddress(const void *shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
 
-__device__ inline void open(Barriers *barriers) {
-  for (int i = 0; i < kStages; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(&barriers->full[i])) : "memory");
+__device__ inline void openBarrier(unsigned long long *barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(count) : "memory");
+}
+
+// `fills`: the calls of `fill` by which a stage is full; 1 if the mover loads.
+__device__ inline void open(Barriers *barriers, int fills) {
+  for (int i = 0; i < kStages; ++i) {
+    openBarrier(&barriers->full[i], fills);
+    openBarrier(&barriers->free[i], 1);
+  }
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+
+__device__ inline void arrive(unsigned long long *barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(barrier)) : "memory");
+}
+
+__device__ inline void await(unsigned long long *barrier, uint32_t phase) {
+  uint32_t isOver;
+  do
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(isOver)
+                 : "r"(sharedAddress(barrier)), "r"(phase)
+                 : "memory");
+  while (!isOver);
+}
+
+//===--- by warps that fill stages ----------------------------------------------------------------===//
+
+// Stage `number`, counted from the first on, may be written to.
+__device__ inline void awaitFree(Barriers *barriers, int number) {
+  if (number >= kStages) await(&barriers->free[number % kStages], static_cast<uint32_t>(number / kStages - 1) & 1);
+}
+
+// By a whole warp, when it has written its part.
+__device__ inline void fill(Barriers *barriers, int number) {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(&barriers->full[number % kStages]);
+}
+
+//===--- by the mover -----------------------------------------------------------------------------===//
 
 __device__ inline void load(char *stage, const char *from, uint32_t bytes, unsigned long long *full) {
   const uint32_t barrier = sharedAddress(full);
@@ -36,16 +74,6 @@ __device__ inline void load(char *stage, const char *from, uint32_t bytes, unsig
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(sharedAddress(stage)), "l"(from),
                "r"(bytes), "r"(barrier)
                : "memory");
-}
-
-__device__ inline void awaitLoad(unsigned long long *full, uint32_t phase) {
-  uint32_t isFull;
-  do
-    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                 : "=r"(isFull)
-                 : "r"(sharedAddress(full)), "r"(phase)
-                 : "memory");
-  while (!isFull);
 }
 
 __device__ inline void store(char *to, const char *stage, uint32_t bytes) {
@@ -65,50 +93,82 @@ struct Piece {
   uint32_t bytes;
 };
 
-// Moves all pieces of a cursor, in its order; once in the life of the barriers. A cursor has
+// A cursor goes over pieces in their order. It has
 //
 //   bool next(Piece *)                the next piece, false: no more
 //   void storeTo(const char *stage)   stores the piece that `next` has given to its places
 //   void finish()                     what the piece is a part of may be told: it is where it belongs, and so are those before it
 //   void settle()                     before `finish` of a few pieces
 //
-// of which `loads` reads ahead, `stores` follows, and `ends` comes last. There are about `count` pieces: of many more are told at once, for to tell
-// costs a fence, a microsecond; of few each soon, for somebody waits.
-template <typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, int count, Cursor loads, Cursor stores, Cursor ends) {
-  const uint32_t told = count < 64 ? 2 : 8;
-  uint32_t loaded = 0, stored = 0, ended = 0;
-  bool hasMore = true;
-  Piece piece;
-  for (;;) {
-    if (hasMore && loaded - stored < kStages - 1) {
-      hasMore = loads.next(&piece);
-      if (hasMore) {
-        load(stages + loaded % kStages * kStageBytes, piece.from, piece.bytes, &barriers->full[loaded % kStages]);
-        ++loaded;
-        continue;
-      }
-    }
-    const bool isStoring = stored < loaded;
-    if (isStoring) {
-      stores.next(&piece);
-      awaitLoad(&barriers->full[stored % kStages], stored / kStages & 1);
-      stores.storeTo(stages + stored % kStages * kStageBytes);
-      closeGroup();
-      ++stored;
-      awaitReads<1>();
-      if (stored - ended < kUnfinished + told) continue;
-      awaitStores<kUnfinished>();
-    } else {
-      awaitStores<0>();
-    }
-    const uint32_t end = isStoring ? stored - kUnfinished : stored;
+// Of about `count` pieces, if these are many, more are told at once, for to tell costs a fence, a microsecond; of few each soon, for somebody waits.
+template <typename Cursor> class Stores {
+public:
+  __device__ Stores(Barriers *barriers, char *stages, int count, const Cursor &cursor)
+      : barriers(barriers), stages(stages), told(count < 64 ? 2 : 8), stores(cursor), ends(cursor) {}
+
+  __device__ uint32_t count() const { return stored; }
+
+  // The next piece, when its stage is full. False: no more. Then the stages of all but the last two have been read.
+  __device__ bool storeNext() {
+    Piece piece;
+    if (!stores.next(&piece)) return false;
+    await(&barriers->full[stored % kStages], stored / kStages & 1);
+    stores.storeTo(stages + stored % kStages * kStageBytes);
+    closeGroup();
+    ++stored;
+    awaitReads<1>();
+    if (stored - ended < kUnfinished + told) return true;
+    awaitStores<kUnfinished>();
+    tell(stored - kUnfinished);
+    return true;
+  }
+
+  __device__ void finish() {
+    awaitStores<0>();
+    tell(stored);
+  }
+
+private:
+  __device__ void tell(uint32_t end) {
+    Piece piece;
     if (ended < end) ends.settle();
     for (; ended < end; ++ended) {
       ends.next(&piece);
       ends.finish();
     }
-    if (!isStoring) return;
   }
+
+  Barriers *barriers;
+  char *stages;
+  const uint32_t told;
+  uint32_t stored = 0, ended = 0;
+  Cursor stores, ends;
+};
+
+// Moves all pieces; once in the life of the barriers.
+template <typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, int count, const Cursor &cursor) {
+  Stores<Cursor> stores(barriers, stages, count, cursor);
+  Cursor loads = cursor;
+  Piece piece;
+  bool hasMore = true;
+  for (uint32_t loaded = 0;;) {
+    if (hasMore && loaded - stores.count() < kStages - 1) {
+      hasMore = loads.next(&piece);
+      if (hasMore) load(stages + loaded % kStages * kStageBytes, piece.from, piece.bytes, &barriers->full[loaded % kStages]);
+      loaded += hasMore;
+    } else if (!stores.storeNext()) {
+      break;
+    }
+  }
+  stores.finish();
+}
+
+// Likewise, of stages that others fill.
+template <typename Cursor> __device__ void moveFilled(Barriers *barriers, char *stages, int count, const Cursor &cursor) {
+  Stores<Cursor> stores(barriers, stages, count, cursor);
+  while (stores.storeNext())
+    if (stores.count() > 1) arrive(&barriers->free[(stores.count() - 2) % kStages]);
+  stores.finish();
 }
 
 } // namespace bulk

@@ -37,6 +37,7 @@
 #include "kernels/common/launch.cuh"
 #include "lib/reference/slab.h"
 #include "lib/reference/workspace.h"
+#include <type_traits>
 
 // What kernels know of a workspace and the ranks that share it; a part of their parameter.
 struct Exchange {
@@ -284,19 +285,31 @@ template <moert__format kFormat, int kWords> __device__ void packPiece(const flo
   }
 }
 
-// `aligned`: all pieces are whole and begin at multiples of 16 bytes. Otherwise `count` of them are loaded, and the rest is 0.
-template <moert__format kFormat> __device__ void loadPiece(const void *elements, int64_t index, int count, bool aligned, float (&piece)[kPiece]) {
+// A piece as it is in memory. `aligned`: all pieces are whole and begin at multiples of 16 bytes. Otherwise `count` elements are loaded, and the rest
+// is 0.
+template <moert__format kFormat, int kWords>
+__device__ void loadVectors(const void *elements, int64_t index, int count, bool aligned, uint4 (&vectors)[kWords]) {
   const int kSize = kFormat == MOERT__F32 ? 4 : 2;
-  uint4 words[kPiece * kSize / 16];
   if (aligned) {
     const uint4 *from = reinterpret_cast<const uint4 *>(static_cast<const char *>(elements) + index * kSize);
 #pragma unroll
-    for (int i = 0; i < kPiece * kSize / 16; ++i) words[i] = from[i];
-    unpackPiece<kFormat>(words, piece);
+    for (int i = 0; i < kWords; ++i) vectors[i] = from[i];
   } else {
+    using Bits = std::conditional_t<kSize == 4, uint32_t, uint16_t>;
+    const Bits *from = static_cast<const Bits *>(elements) + index;
+    uint32_t *words = reinterpret_cast<uint32_t *>(vectors);
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) piece[i] = i < count ? moert__load(kFormat, elements, index + i) : 0.0f;
+    for (int i = 0; i < 4 * kWords; ++i) words[i] = 0;
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i)
+      if (i < count) words[i * kSize / 4] |= static_cast<uint32_t>(from[i]) << i * kSize % 4 * 8;
   }
+}
+
+template <moert__format kFormat> __device__ void loadPiece(const void *elements, int64_t index, int count, bool aligned, float (&piece)[kPiece]) {
+  uint4 vectors[kPiece * (kFormat == MOERT__F32 ? 4 : 2) / 16];
+  loadVectors<kFormat>(elements, index, count, aligned, vectors);
+  unpackPiece<kFormat>(vectors, piece);
 }
 
 template <moert__format kFormat> __device__ void storePiece(void *elements, int64_t index, int count, bool aligned, const float (&piece)[kPiece]) {

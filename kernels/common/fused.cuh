@@ -33,7 +33,8 @@
 
 namespace fused {
 
-// kThreads, of the threads of a block those that work, a power of two, is what the kernel that includes this file says.
+// Where the workers of a block wait together, they are so many, a power of two; with more each has too few registers to route tokens.
+const int kThreads = 256;
 const int kWarps = kThreads / 32;
 const int kBlockThreads = kThreads + 32; // with the mover's warp
 const int kBlocksPerSm = 2;              // that fit
@@ -92,8 +93,8 @@ __device__ inline void addRelaxed(uint32_t *word, uint32_t value) {
 
 // To be called first: what comes before is what the kernel in front of this one on the stream may still be doing.
 __device__ inline void awaitStream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// The kernel behind may take its place, and wait for the end of this one. To be called when this block waits for no peer any more: blocks that wait
-// and blocks that wait for those would need twice the room.
+// The kernel behind may take its place, and wait for the end of this one. It does when each block has come here with any of its threads: when none of
+// them waits for a peer any more, for blocks that wait and blocks that wait for those would need twice the room.
 __device__ inline void letNextBegin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // The first thread that claims the failure of a round reports it.
@@ -197,7 +198,7 @@ __device__ inline int awaitedOf(const Round &round, const Begun &begun, int peer
 }
 
 // The first thread that fails in a round says why, and lets all others know.
-static __device__ __noinline__ void failRound(const Round &round, const Begun &begun, int peer, int kind) {
+static __device__ __noinline__ void failRound(const Round &round, Begun begun, int peer, int kind) {
   const moert__watch &watch = round.exchange.watch;
   const int what = awaitedOf(round, begun, peer);
   if (!claimFailure(round.exchange)) return;
@@ -209,7 +210,7 @@ static __device__ __noinline__ void failRound(const Round &round, const Begun &b
 }
 
 // Whether the peer does something else; reports it.
-static __device__ __noinline__ bool failDifference(const Round &round, const Begun &begun, int peer) {
+static __device__ __noinline__ bool failDifference(const Round &round, Begun begun, int peer) {
   unsigned long long announced;
   const moert__watch &watch = round.exchange.watch;
   if (!announcesOther(round, begun, peer, &announced)) return false;
@@ -221,21 +222,32 @@ static __device__ __noinline__ bool failDifference(const Round &round, const Beg
   return true;
 }
 
-// Why waiting for `peer` makes no sense any more, if what it waits for has not come by now; 0: it does. `*gone`: somebody has reported already.
-static __device__ __noinline__ int lookAround(const Round &round, const Begun &begun, int peer, unsigned long long deadline, bool *gone) {
+const int kReported = -1; // somebody has said why
+
+// Why waiting for `peer` makes no sense any more, if what it waits for has not come by now; 0: it does.
+static __device__ __noinline__ int lookAround(const Round &round, Begun begun, int peer, unsigned long long deadline) {
   const Exchange &exchange = round.exchange;
-  *gone = *const_cast<volatile int *>(&stateOf(exchange)->failed) != 0 || failDifference(round, begun, peer);
-  if (*gone) return 0;
+  if (*const_cast<volatile int *>(&stateOf(exchange)->failed) != 0 || failDifference(round, begun, peer)) return kReported;
   if (peer != exchange.watch.rank && hasReported(exchange, peer)) return MOERT__FAULT_PEER_FAILED;
   return now() >= deadline ? MOERT__FAULT_TIMEOUT : 0;
 }
 
 // To hosts that ask what goes on (moert_comm_dump). Any of the threads that wait may have the last word.
-static __device__ __noinline__ void showLongWait(const Round &round, const Begun &begun, int peer) {
+static __device__ __noinline__ void showLongWait(const Round &round, Begun begun, int peer) {
   const moert__watch &watch = round.exchange.watch;
   const unsigned long long op = static_cast<unsigned long long>(watch.op) << MOERT__WAITING_OP,
                            what = static_cast<unsigned long long>(awaitedOf(round, begun, peer)) << MOERT__WAITING_WHAT;
   storeRelease(&watch.fault->waiting, begun.epoch | op | what | static_cast<unsigned long long>(peer + 1) << MOERT__WAITING_PEER);
+}
+
+// By one thread that has not seen what it looks for: whether there is nothing to wait for any more. Reports why, unless somebody has.
+template <typename Look>
+__device__ bool givesUp(const Round &round, const Begun &begun, int peer, bool isLong, unsigned long long deadline, const Look &look) {
+  const int kind = lookAround(round, begun, peer, deadline);
+  const bool fails = kind > 0 && look() >= 0; // what a peer did before it failed counts
+  if (fails) failRound(round, begun, peer, kind);
+  if (isLong) showLongWait(round, begun, peer);
+  return fails || kind == kReported;
 }
 
 enum class Arrival { notYet, over, failed };
@@ -259,20 +271,50 @@ template <typename Look> __device__ Arrival await(const Round &round, const Begu
     syncWorkers();
     if (missing >= 0) atomicMin(&first, bid);
     syncWorkers();
-    bool gone = false;
-    if (missing >= 0 && bid == first) { // one thread, for the first peer
-      const int kind = lookAround(round, begun, missing, deadline, &gone);
-      if (kind && look() >= 0) { // what a peer did before it failed counts
-        failRound(round, begun, missing, kind);
-        gone = true;
-      }
-      if (turn > kLong) showLongWait(round, begun, missing);
-    }
+    const bool gone = missing >= 0 && bid == first && givesUp(round, begun, missing, turn > kLong, deadline, look); // one thread, for the first peer
     goesOn = !anyWorker(gone);
     if (turn > kEager) __nanosleep(500);
   }
   if (turn > kLong && threadIdx.x == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
   return goesOn ? Arrival::over : Arrival::failed;
+}
+
+// Likewise, by a whole warp that waits without the others of its block. False if the round has failed.
+template <typename Look> __device__ bool awaitWarp(const Round &round, const Begun &begun, const Look &look) {
+  // Milliseconds: to look at peers' statuses is to read from the host's memory, which holds up all that the multiprocessor stores.
+  const unsigned kLookAroundEvery = 4096, kLong = 8192, kAll = ~0u, lane = threadIdx.x % 32;
+  unsigned long long deadline = 0;
+  unsigned turn = 0;
+  for (;; ++turn) {
+    const int missing = look();
+    if (!__any_sync(kAll, missing >= 0)) break;
+    if (turn % kLookAroundEvery != kLookAroundEvery - 1) continue;
+    if (!deadline) deadline = now() + static_cast<unsigned long long>(round.exchange.watch.timeout_ns);
+    const unsigned bid = missing < 0 ? ~0u : static_cast<unsigned>(missing) * 32 + lane;
+    const bool isFirst = bid == __reduce_min_sync(kAll, bid);
+    const bool gone = missing >= 0 && isFirst && givesUp(round, begun, missing, turn > kLong, deadline, look);
+    if (__any_sync(kAll, gone)) return false;
+    __nanosleep(500);
+  }
+  if (turn > kLong && lane == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
+  return true;
+}
+
+// By a warp: until all peers have begun the same. Whatever they did before is over then.
+__device__ inline bool awaitPeers(const Round &round, const Begun &begun) {
+  const int ranks = round.exchange.watch.ranks, lane = static_cast<int>(threadIdx.x) % 32;
+  if (!(round.parts & kSignal)) return true;
+  const auto look = [&] {
+    for (int peer = lane; peer < ranks; peer += 32)
+      if (takesPart(begun, peer) &&
+          static_cast<uint32_t>(loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch))) != begun.epoch)
+        return peer;
+    return -1;
+  };
+  if (!awaitWarp(round, begun, look)) return false;
+  bool differs = false;
+  for (int peer = lane; peer < ranks; peer += 32) differs |= takesPart(begun, peer) && failDifference(round, begun, peer);
+  return !__any_sync(~0u, differs);
 }
 
 // All workers of block 0: until all rows of all ranks are here, those of this rank's other blocks too, and all peers do the same. `arrived` is called
@@ -309,7 +351,8 @@ __device__ inline uint32_t addAcquireRelease(uint32_t *word, uint32_t value) {
 // All threads of a block, of which this one `failed`. True in the last block of the grid if any has: it fills the outputs.
 __device__ inline bool leaveRound(const Round &round, const Begun &begun, bool failed) {
   __shared__ bool fills;
-  __syncthreads();
+  failed = __syncthreads_or(failed);
+  letNextBegin();
   if (threadIdx.x == 0) {
     uint32_t *leaving = regionOf<uint32_t>(round.exchange, MOERT_METAINFO_LOCAL_TOKEN_COUNTER);
     const uint32_t mine = 1 + (failed ? kFailedBlock : 0), left = mine + (gridDim.x == 1 ? 0 : addAcquireRelease(leaving, mine));

@@ -94,6 +94,9 @@ moert_status launch(const moert_context *context, void (*kernel)(Parameters...),
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return MOERT_OK;
   cudaError_t error = cudaSuccess;
   if (grid.shared > kAlways) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared));
+  // Else a multiprocessor may set aside as much as one block needs, and let none of another kernel in until that block has ended.
+  if (grid.shared > kAlways && error == cudaSuccess)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (error != cudaSuccess) return failDevice(error, "shared memory of a kernel");
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -12,42 +12,45 @@ using namespace combine;
 
 using Kernel = void (*)(Call, RowsFit);
 
-template <moert__format kFormat, typename Wire> Kernel genericOf(const moert__combine_call &checked) {
-  if (checked.quantizes) return combineRows<Kind<kFormat, Wire, Layout::any, true, 0, 0>, RowsFit>;
-  return combineRows<Kind<kFormat, Wire, Layout::any, false, 0, 0>, RowsFit>;
+template <moert__format kFormat, typename Wire> Kernel generalOf(const moert__combine_call &checked) {
+  if (checked.quantizes) return combineRows<Kind<kFormat, Wire, Layout::any, true, false, 0, 0>, RowsFit>;
+  return combineRows<Kind<kFormat, Wire, Layout::any, false, false, 0, 0>, RowsFit>;
 }
 
-template <moert__format kFormat> Kernel genericOf(const moert__combine_call &checked) {
-  return checked.params->use_low_precision ? genericOf<kFormat, LowPrecision>(checked) : genericOf<kFormat, Numbers<kFormat>>(checked);
+template <moert__format kFormat, int kTopK, int kHidden> Kernel plainOf(bool grouped) {
+  using Rows = Numbers<kFormat>;
+  return grouped ? combineRows<Kind<kFormat, Rows, Layout::grouped, false, true, kTopK, kHidden>, RowsFit>
+                 : combineRows<Kind<kFormat, Rows, Layout::rankMajor, false, true, kTopK, kHidden>, RowsFit>;
 }
 
-Kernel genericKernel(const moert__combine_call &checked) {
+template <moert__format kFormat> Kernel genericOf(const moert__combine_call &checked, bool isPlain) {
+  if (isPlain) return plainOf<kFormat, 0, 0>(checked.grouped);
+  return checked.params->use_low_precision ? generalOf<kFormat, LowPrecision>(checked) : generalOf<kFormat, Numbers<kFormat>>(checked);
+}
+
+Kernel genericKernel(const moert__combine_call &checked, bool isPlain) {
   switch (checked.payload_format) {
-  case MOERT__BF16: return genericOf<MOERT__BF16>(checked);
-  case MOERT__F16: return genericOf<MOERT__F16>(checked);
-  default: return genericOf<MOERT__F32>(checked);
+  case MOERT__BF16: return genericOf<MOERT__BF16>(checked, isPlain);
+  case MOERT__F16: return genericOf<MOERT__F16>(checked, isPlain);
+  default: return genericOf<MOERT__F32>(checked, isPlain);
   }
 }
 
-// Instances know hidden_size and top_k; their rows travel in the payload's type, and are not quantised.
+// Instances know hidden_size and top_k.
 template <bool kIsBuilt, moert__format kFormat, int kTopK, int kHidden> Kernel instanceOr(Kernel generic, bool grouped) {
-  if constexpr (kIsBuilt) {
-    using Rows = Numbers<kFormat>;
-    return grouped ? combineRows<Kind<kFormat, Rows, Layout::grouped, false, kTopK, kHidden>, RowsFit>
-                   : combineRows<Kind<kFormat, Rows, Layout::rankMajor, false, kTopK, kHidden>, RowsFit>;
-  }
+  if constexpr (kIsBuilt) return plainOf<kFormat, kTopK, kHidden>(grouped);
   return generic;
 }
 
-moert_status chooseKernel(int32_t instance, const moert__combine_call &checked, Kernel *chosen) {
+// `isPlain`: as of `Kind`. Instances are.
+moert_status chooseKernel(int32_t instance, const moert__combine_call &checked, bool isPlain, Kernel *chosen) {
   const Dtype dtype = dtypeOf(checked.args->payload);
   const int64_t hidden = checked.params->hidden_size, topK = checked.params->top_k;
-  const bool plain = !checked.quantizes && !checked.params->use_low_precision;
   Selection selection(instance);
-  *chosen = genericKernel(checked);
+  *chosen = genericKernel(checked, isPlain);
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kHidden, kTopK)                                                                                                \
-  if (selection.takes(accepts(Dtype::type, dtype) && hidden == kHidden && topK == kTopK) && plain)                                                   \
+  if (selection.takes(accepts(Dtype::type, dtype) && hidden == kHidden && topK == kTopK) && isPlain)                                                 \
     *chosen = instanceOr<MOE_IS_BUILT(set), formatOf(Dtype::type), kTopK, kHidden>(*chosen, checked.grouped);
 #include "kernels/moe_combine/specializations.def"
 #undef MOE_COLUMNS
@@ -57,12 +60,18 @@ moert_status chooseKernel(int32_t instance, const moert__combine_call &checked, 
 
 //===--- the call ---------------------------------------------------------------------------------===//
 
-// Rows of a group: enough for all threads and for the time that a signal takes, few enough that the receiver begins early.
-void shareOut(Call *call, int64_t rowsOfBlock) {
-  const int64_t kGroupBytes = 32768, most = kSlots / call->topK < kMaxGroup ? kSlots / call->topK : kMaxGroup;
-  call->team = splitTeam(teamFor(ceilDivide(call->hidden, kPiece), 32), rowsOfBlock);
-  const int64_t teams = kThreads / call->team, fill = kGroupBytes / call->rowBytes, rows = fill < teams ? teams : fill;
-  call->group = static_cast<int32_t>(rows < 1 ? 1 : rows > most ? most : rows);
+// Of `warps`, a power of two, those for a row when a block has `rows`.
+int32_t shareOf(int warps, int64_t rows) {
+  int together = 1;
+  while (together < kTogether && together < rows) together *= 2;
+  return warps / together;
+}
+
+void shareOut(Call *call, int warps, int64_t rowsOfBlock) {
+  call->fillers = call->copies ? 0 : warps / 2;
+  call->adders = warps - call->fillers;
+  call->fillShare = shareOf(call->fillers, rowsOfBlock);
+  call->addShare = shareOf(call->adders, rowsOfBlock);
 }
 
 Call makeCall(const moert__combine_call &checked, moert_context *context) {
@@ -73,32 +82,35 @@ Call makeCall(const moert__combine_call &checked, moert_context *context) {
   call.tokens = checked.tokens;
   call.maxTokens = checked.max_tokens;
   call.hidden = checked.params->hidden_size;
-  call.rowBytes = checked.row_bytes;
-  call.wireBytes = checked.wire_bytes;
   call.topK = static_cast<int32_t>(checked.params->top_k);
   call.grouped = checked.grouped;
   call.outFormat = checked.out_format;
   call.alignedArea = call.hidden % kPiece == 0;
   call.alignedPayload = call.alignedArea && widthOf(addressOf(call.payload)) == 16;
   call.alignedOut = call.alignedArea && widthOf(addressOf(call.out)) == 16;
-  call.width = widthOf(static_cast<uint64_t>(call.rowBytes) | addressOf(call.payload));
   call.quantized = checked.quantized;
   call.global = static_cast<float>(checked.params->output_scalar_scale);
   call.output = outputOf(checked.workspace, checked.args->out);
   call.scales = outputOf(checked.workspace, checked.args->output_scales);
-  const bool copies = !checked.grouped && !checked.params->use_low_precision;
-  call.isBulk = copies && call.width == 16;
-  call.addsVectors = copies && call.alignedPayload && call.alignedOut && checked.out_format == checked.payload_format;
+  call.copies =
+      !checked.grouped && !checked.params->use_low_precision && widthOf(static_cast<uint64_t>(checked.row_bytes) | addressOf(call.payload)) == 16;
+  call.isPlain = !checked.quantizes && !checked.params->use_low_precision && call.alignedPayload && call.alignedOut &&
+                 checked.out_format == checked.payload_format;
   return call;
 }
 
 //===--- the launch -------------------------------------------------------------------------------===//
 
+// Of a row as it travels.
+int64_t wireBytesOf(const moert__combine_call &checked) {
+  return checked.params->use_low_precision ? checked.params->hidden_size : checked.row_bytes;
+}
+
 // What goes from rank to rank: as many rows as the dispatch has brought.
 NcclExchange exchangeOverLink(moert_context *context, const Call &call, const moert__combine_call &checked) {
   NcclExchange exchange = makeExchange(context, checked.workspace, MOERT__OP_MOE_COMBINE, call.round.hash, call.maxTokens);
   exchange.counts = MOERT_METAINFO_RECV_COUNTERS;
-  addRows(&exchange, call.round.exchange.offsets[MOERT_WORKSPACE_COMBINE_ARRIVALS], call.wireBytes);
+  addRows(&exchange, call.round.exchange.offsets[MOERT_WORKSPACE_COMBINE_ARRIVALS], arrivalBytes(wireBytesOf(checked)));
   return exchange;
 }
 
@@ -107,9 +119,10 @@ moert_status launchRound(moert_context *context, Call call, const moert__combine
   unsigned blocks = 0;
   moert_status stopped = MOERT_OK, status = exchangeBlocks(context, call.maxTokens, checked.params->max_sms, &blocks);
   if (status) return status;
-  shareOut(&call, ceilDivide(call.maxTokens, blocks));
+  const int warps = warpsOf(call.isPlain, call.grouped);
+  shareOut(&call, warps, ceilDivide(call.maxTokens, blocks));
   const size_t memory = bulk::kStages * bulk::kStageBytes + sizeof(Memory);
-  const Grid grid = {dim3(blocks), dim3(kBlockThreads), memory, checked.params->enable_pdl != 0};
+  const Grid grid = {dim3(blocks), dim3(static_cast<unsigned>(32 * (warps + 1))), memory, checked.params->enable_pdl != 0};
   if (goesOverLink(context)) return launchOverLink(exchangeOverLink(context, call, checked), kernel, grid, call, fit);
   status = passStops(context, &call.round, &stopped);
   if (!status) status = launch(context, kernel, grid, call, fit);
@@ -122,10 +135,11 @@ moert_status moert__cuda_moe_combine(const moert_moe_combine_params *params, con
                                      moert_context *context) {
   moert__combine_call checked;
   moert_status status = moert__combine_check(params, args, context, &checked);
-  Kernel kernel;
-  if (!status) status = chooseKernel(instance, checked, &kernel);
   if (status) return status;
-  status = launchRound(context, makeCall(checked, context), checked, kernel);
+  const Call call = makeCall(checked, context);
+  Kernel kernel;
+  status = chooseKernel(instance, checked, call.isPlain, &kernel);
+  if (!status) status = launchRound(context, call, checked, kernel);
   if (!status) moert__combine_keep(&checked);
   return noteLaunch(context, status);
 }

@@ -13,11 +13,6 @@
 #define MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
 
 #include "kernels/common/block.cuh"
-
-namespace fused {
-const int kThreads = 256; // that route and receive; with more each gets too few registers
-}
-
 #include "kernels/common/fused.cuh"
 
 namespace dispatch {
@@ -522,7 +517,7 @@ template <Receives kReceives> __device__ void moveRows(const Call &call, const B
   if (call.numBulk == 0)
     cursor.finishAll();
   else
-    bulk::moveAll(&memory->barriers, stages, cursor.count(), cursor, cursor, cursor);
+    bulk::moveAll(&memory->barriers, stages, cursor.count(), cursor);
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//
@@ -840,8 +835,7 @@ __device__ inline bool endRound(const Call &call, const Begun &begun) {
 }
 
 template <Receives kReceives, int kTopK>
-__global__ void __launch_bounds__(kBlockThreads, kReceives == Receives::inPlace ? 1 : kBlocksPerSm)
-    dispatchTokens(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kBlockThreads, kBlocksPerSm) dispatchTokens(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) char stages[];
   Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kStages * bulk::kStageBytes);
   awaitStream();
@@ -852,7 +846,7 @@ __global__ void __launch_bounds__(kBlockThreads, kReceives == Receives::inPlace 
   if (threadIdx.x < kTile) memory->tiles[0].numTargets[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     memory->progress = {};
-    bulk::open(&memory->barriers);
+    bulk::open(&memory->barriers, 1);
   }
   shareBegin(call.round, NothingToCheck(), &begun);
   bool fails = begun.fails;
@@ -865,7 +859,6 @@ __global__ void __launch_bounds__(kBlockThreads, kReceives == Receives::inPlace 
     __syncwarp(); // barriers count warps
   }
   if (call.round.stop != kGoOn) return;
-  letNextBegin();
   if (!leaveRound(call.round, begun, fails)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }
