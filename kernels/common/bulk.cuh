@@ -14,13 +14,13 @@
 
 namespace bulk {
 
-const int kStages = 6;
+const int kBlockStages = 6;    // of all movers of a block
 const int kStageBytes = 14336; // at most; the row of the largest models in 16 bits
 const int kUnfinished = 4;     // groups that may be on their way when those before them are told
 
 // In shared memory. Stages are filled and, where others than the mover do that, freed, one phase after the other.
 struct Barriers {
-  unsigned long long full[kStages], free[kStages];
+  unsigned long long full[kBlockStages], free[kBlockStages];
 };
 
 __device__ inline uint32_t sharedAddress(const void *shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
@@ -31,7 +31,7 @@ __device__ inline void openBarrier(unsigned long long *barrier, int count) {
 
 // `fills`: the calls of `fill` by which a stage is full; 1 if the mover loads.
 __device__ inline void open(Barriers *barriers, int fills) {
-  for (int i = 0; i < kStages; ++i) {
+  for (int i = 0; i < kBlockStages; ++i) {
     openBarrier(&barriers->full[i], fills);
     openBarrier(&barriers->free[i], 1);
   }
@@ -56,14 +56,14 @@ __device__ inline void await(unsigned long long *barrier, uint32_t phase) {
 
 // Stage `number`, counted from the first on, may be written to.
 __device__ inline void awaitFree(Barriers *barriers, int number) {
-  if (number >= kStages) await(&barriers->free[number % kStages], static_cast<uint32_t>(number / kStages - 1) & 1);
+  if (number >= kBlockStages) await(&barriers->free[number % kBlockStages], static_cast<uint32_t>(number / kBlockStages - 1) & 1);
 }
 
 // By a whole warp, when it has written its part.
 __device__ inline void fill(Barriers *barriers, int number) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&barriers->full[number % kStages]);
+  if (threadIdx.x % 32 == 0) arrive(&barriers->full[number % kBlockStages]);
 }
 
 //===--- by the mover -----------------------------------------------------------------------------===//
@@ -75,6 +75,9 @@ __device__ inline void load(char *stage, const char *from, uint32_t bytes, unsig
                "r"(bytes), "r"(barrier)
                : "memory");
 }
+
+// What others have stored, and this thread has seen, may be loaded.
+__device__ inline void orderLoads() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 __device__ inline void store(char *to, const char *stage, uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(sharedAddress(stage)), "r"(bytes) : "memory");
@@ -101,7 +104,7 @@ struct Piece {
 //   void settle()                     before `finish` of a few pieces
 //
 // Of about `count` pieces, if these are many, more are told at once, for to tell costs a fence, a microsecond; of few each soon, for somebody waits.
-template <typename Cursor> class Stores {
+template <int kStages, typename Cursor> class Stores {
 public:
   __device__ Stores(Barriers *barriers, char *stages, int count, const Cursor &cursor)
       : barriers(barriers), stages(stages), told(count < 64 ? 2 : 8), stores(cursor), ends(cursor) {}
@@ -145,9 +148,9 @@ private:
   Cursor stores, ends;
 };
 
-// Moves all pieces; once in the life of the barriers.
-template <typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, int count, const Cursor &cursor) {
-  Stores<Cursor> stores(barriers, stages, count, cursor);
+// Moves all pieces, by way of so many stages; once in the life of the barriers.
+template <int kStages, typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, int count, const Cursor &cursor) {
+  Stores<kStages, Cursor> stores(barriers, stages, count, cursor);
   Cursor loads = cursor;
   Piece piece;
   bool hasMore = true;
@@ -163,11 +166,11 @@ template <typename Cursor> __device__ void moveAll(Barriers *barriers, char *sta
   stores.finish();
 }
 
-// Likewise, of stages that others fill.
+// Likewise by way of all stages, which others fill.
 template <typename Cursor> __device__ void moveFilled(Barriers *barriers, char *stages, int count, const Cursor &cursor) {
-  Stores<Cursor> stores(barriers, stages, count, cursor);
+  Stores<kBlockStages, Cursor> stores(barriers, stages, count, cursor);
   while (stores.storeNext())
-    if (stores.count() > 1) arrive(&barriers->free[(stores.count() - 2) % kStages]);
+    if (stores.count() > 1) arrive(&barriers->free[(stores.count() - 2) % kBlockStages]);
   stores.finish();
 }
 

@@ -36,9 +36,8 @@ namespace fused {
 // Where the workers of a block wait together, they are so many, a power of two; with more each has too few registers to route tokens.
 const int kThreads = 256;
 const int kWarps = kThreads / 32;
-const int kBlockThreads = kThreads + 32; // with the mover's warp
-const int kBlocksPerSm = 2;              // that fit
-const uint32_t kWhole = 1u << 12;        // a counter that has all shares
+const int kBlocksPerSm = 2;       // that fit
+const uint32_t kWhole = 1u << 12; // a counter that has all shares
 const uint32_t kFailedBlock = 1u << 16;
 
 // Where tests stop a rank: it leaves without a word to its peers.

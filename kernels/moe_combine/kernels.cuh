@@ -306,7 +306,7 @@ template <typename Kind> __device__ void fillStages(const Call &call, Memory *me
     for (int first = 0; first < hidden; first += kColumns, ++number) {
       if (number % turns != warp / share) continue;
       const int end = first + kColumns < hidden ? first + kColumns : hidden;
-      char *stage = stages + number % bulk::kStages * bulk::kStageBytes;
+      char *stage = stages + number % bulk::kBlockStages * bulk::kStageBytes;
       Choices choices = {};
       if (Kind::isGrouped(call)) choices = choicesOf<Kind>(call, row);
       bulk::awaitFree(&memory->barriers, number);
@@ -366,7 +366,7 @@ template <typename Kind> __device__ void moveRows(const Call &call, const Begun 
   PushCursor<Kind> cursor(call, begun, *memory);
   const int rows = PushedRows(call, *memory).count();
   if (Kind::copies(call))
-    bulk::moveAll(&memory->barriers, stages, rows, cursor);
+    bulk::moveAll<bulk::kBlockStages>(&memory->barriers, stages, rows, cursor);
   else
     bulk::moveFilled(&memory->barriers, stages, rows, cursor);
 }
@@ -660,7 +660,7 @@ template <typename Kind> __device__ bool exchangeRows(const Call &call, const Be
 template <typename Kind, typename Check>
 __global__ void __launch_bounds__(Kind::kThreads + 32, kBlocksPerSm) combineRows(const __grid_constant__ Call call, Check check) {
   extern __shared__ __align__(128) char stages[];
-  Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kStages * bulk::kStageBytes);
+  Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kBlockStages * bulk::kStageBytes);
   awaitStream();
   Begun begun = readRound(call.round);
   const int source = static_cast<int>(threadIdx.x), adder = adderNumber(call);

@@ -121,7 +121,7 @@ moert_status launchRound(moert_context *context, Call call, const moert__combine
   if (status) return status;
   const int warps = warpsOf(call.isPlain, call.grouped);
   shareOut(&call, warps, ceilDivide(call.maxTokens, blocks));
-  const size_t memory = bulk::kStages * bulk::kStageBytes + sizeof(Memory);
+  const size_t memory = bulk::kBlockStages * bulk::kStageBytes + sizeof(Memory);
   const Grid grid = {dim3(blocks), dim3(static_cast<unsigned>(32 * (warps + 1))), memory, checked.params->enable_pdl != 0};
   if (goesOverLink(context)) return launchOverLink(exchangeOverLink(context, call, checked), kernel, grid, call, fit);
   status = passStops(context, &call.round, &stopped);

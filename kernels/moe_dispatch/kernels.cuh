@@ -2,11 +2,11 @@
 //
 // lib/reference/moe_dispatch.c says what is written where; this kernel writes the same bits.
 //
-// A block has a range of this rank's tokens, and ranges of the rows that come from each peer. It counts which tokens before its own go to which rank,
-// and so knows the places of its rows, with nobody's help. Rows that are received in the workspace are then where they belong. Others it takes to
-// their destinations, one group behind the other as they come, in turns with pushing. For the layout expert_grouped the last block tells each rank
-// how many rows there are for each of its experts. From what all ranks tell, every block finds where an expert's rows from a source begin; with each
-// row comes its place among those.
+// A block has a range of this rank's tokens, and ranges of the rows that come from each peer. Its workers count which tokens before its own go to
+// which rank, and so know the places of its rows, with nobody's help. Rows that are received in the workspace are then where they belong. Others the
+// block's placer, a warp, takes to their destinations as they come. For the layout expert_grouped the last block tells each rank how many rows there
+// are for each of its experts. From what all ranks tell, every block finds where an expert's rows from a source begin; with each row comes its place
+// among those.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
@@ -20,7 +20,7 @@ namespace dispatch {
 using namespace fused;
 
 const int kTile = 32;     // tokens that a block routes at a time
-const int kMaxGroup = 32; // rows that are pushed or received at a time
+const int kMaxGroup = 32; // received rows that are copied at a time
 const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 3;
 const int kMaxTopK = MOERT_WORKSPACE_MAX_TOP_K;
 
@@ -49,7 +49,6 @@ struct Call {
   const float *weights; // NULL: all are 1
   int64_t tokens, maxTokens, experts, capacity;
   int32_t topK, numPayloads, numBulk;
-  int32_t group; // rows that are received at a time
   Owners owners;
   int32_t *recvCounts, *offsets; // may be NULL
   const int32_t *stats;
@@ -89,17 +88,43 @@ struct Tile {
   Target targets[kTile][kMaxTopK];
 };
 
+// A block that places rows shares its stages between the mover and the placer.
+__host__ __device__ constexpr int moverStages(Receives receives) { return receives == Receives::inPlace ? bulk::kBlockStages : bulk::kBlockStages / 2; }
+// The workers, the mover's warp, and the placer.
+__host__ __device__ constexpr int threadsOf(Receives receives) { return kThreads + (receives == Receives::inPlace ? 32 : 64); }
+const int kPlacerStages = bulk::kBlockStages / 2;
+
+// Of a row that the placer has in a stage.
+struct Placing {
+  char *recv; // of the piece, in row 0
+  int64_t rowBytes;
+  uint32_t bytes;
+  int64_t places[kMaxTopK]; // -1: none
+};
+
+enum Learnt { kNotYet, kKnown, kNothing }; // kNothing: there is no room, or the round has failed
+
+// What workers and placer tell each other, in the shared memory of a block.
+struct PlacerProgress {
+  int learnt;        // a `Learnt`: how many rows come from where, by the workers
+  int own, isRouted; // rows of this rank for itself that may be taken, behind those of the blocks before; whether these are all
+  int placed;        // by the placer: that all rows are, kKnown or kNothing
+};
+
 // What a block knows of its tokens; the tables of the layout expert_grouped lie behind it.
 struct Memory {
   Progress progress; // in tiles
-  bulk::Barriers barriers;
+  PlacerProgress placer;
+  bulk::Barriers barriers, placerBarriers;
+  Placing placings[kPlacerStages];
   int32_t before[kWarps][MOERT_MAX_RANKS]; // rows for each rank of the tokens before this block's, as each warp has counted them
   int32_t sent[MOERT_MAX_RANKS];           // rows for each rank up to here
   int32_t totals[MOERT_MAX_RANKS];         // in the last block: of all tokens
   int32_t received[MOERT_MAX_RANKS];       // rows of each source
   bool isFull;                             // they have no room
+  int32_t ownBegin;                        // rows of this rank for itself of the tokens before
   Tile tiles[2];                           // one is routed while the mover works on the other
-  int32_t places[kMaxGroup * kMaxTopK];    // of the choices of a tile among their experts', and of the rows of a group that is received
+  int32_t places[kMaxGroup * kMaxTopK];    // of the choices of a tile among their experts', and of received rows that are copied
 };
 
 // How many choices there are of each expert before the block's next tile.
@@ -111,7 +136,7 @@ __device__ inline int32_t *baseTable(const Call &call, Memory *memory) { return 
 // The mover's stages come first in a block's shared memory.
 inline size_t memoryBytes(Receives receives, int64_t experts, int64_t ranks) {
   const size_t tables = receives == Receives::groups ? static_cast<size_t>(2 * experts + ranks) * sizeof(int32_t) : 0;
-  return bulk::kStages * bulk::kStageBytes + sizeof(Memory) + tables;
+  return bulk::kBlockStages * bulk::kStageBytes + sizeof(Memory) + tables;
 }
 
 //===--- counting ---------------------------------------------------------------------------------===//
@@ -290,7 +315,7 @@ __device__ inline uint32_t *rowFlag(const Call &call, int at, int source, int32_
   return regionOf<uint32_t>(call.round.exchange, at, MOERT_WORKSPACE_DISPATCH_ROW_FLAGS) + laneRow(call, source, index);
 }
 
-// The place of a payload's row at a target. Rows for this rank itself go to their output at once; grouped ones are left to `Receiver`.
+// The place of a payload's row at a target. Rows for this rank itself go to their output at once; grouped ones are left to the placer.
 template <Receives kReceives> __device__ char *placeOf(const Call &call, const Payload &payload, const Target &target) {
   const Exchange &exchange = call.round.exchange;
   const int me = exchange.watch.rank;
@@ -397,6 +422,7 @@ private:
     syncWorkers();
     if (threadIdx.x != 0) return;
     if (call.round.parts & kSignal) fenceSystem();
+    storeShared(&memory->placer.own, memory->sent[call.round.exchange.watch.rank]);
     storeShared(&memory->progress.covered, number + 1);
   }
 
@@ -517,7 +543,7 @@ template <Receives kReceives> __device__ void moveRows(const Call &call, const B
   if (call.numBulk == 0)
     cursor.finishAll();
   else
-    bulk::moveAll(&memory->barriers, stages, cursor.count(), cursor);
+    bulk::moveAll<moverStages(kReceives)>(&memory->barriers, stages, cursor.count(), cursor);
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//
@@ -569,174 +595,261 @@ template <Receives kReceives> struct TakenRows {
   }
 };
 
-// Takes rows from where they arrived to where they have to be, a group of each kind at each call.
-template <Receives kReceives> class Receiver {
+// Which of a source's rows a block takes elsewhere.
+struct Range {
+  int32_t begin, end;
+};
+
+template <Receives kReceives> __device__ Range rangeOf(const Call &call, const Memory &memory, int source) {
+  if (source != call.round.exchange.watch.rank) {
+    const int32_t received = memory.received[source];
+    return {rangeBegin(received, blockIdx.x), rangeBegin(received, blockIdx.x + 1)};
+  }
+  if (kReceives != Receives::groups) return {0, 0};
+  return {memory.ownBegin, loadShared(&memory.placer.own)};
+}
+
+//===--- by workers: what comes from where --------------------------------------------------------===//
+
+// Of the experts from `first` on, one a thread: from how many rows there are of each source to where these begin. Returns how many rows these are.
+__device__ inline long long placeExperts(int32_t *bases, long long before, int first, int ranks, int local) {
+  const int expert = first + static_cast<int>(threadIdx.x);
+  long long mine = 0, all;
+  for (int source = 0; expert < local && source < ranks; ++source) mine += bases[source * local + expert];
+  long long row = before + sumBefore<long long, kThreads>(mine, &all, [] { syncWorkers(); });
+  for (int source = 0; expert < local && source < ranks; ++source) {
+    const int32_t rows = bases[source * local + expert];
+    bases[source * local + expert] = static_cast<int32_t>(row);
+    row += rows;
+  }
+  return all;
+}
+
+// By block 0. The peers have all they wait for: they may finish this call while this rank reports that it has no room.
+__device__ inline void endGroups(const Call &call, const int32_t *bases, long long rows, long long most, int local) {
+  const Exchange &exchange = call.round.exchange;
+  syncWorkers();
+  for (int expert = static_cast<int>(threadIdx.x); rows <= most && expert < local; expert += kThreads) call.offsets[expert] = bases[expert];
+  if (threadIdx.x != 0) return;
+  stateOf(exchange)->rows = rows;
+  if (rows <= most) {
+    call.offsets[local] = static_cast<int32_t>(rows);
+    return;
+  }
+  report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_DISPATCH_CAPACITY, rows, exchange.watch.rank, most);
+  stateOf(exchange)->full = 1;
+  tellPeers(exchange);
+}
+
+template <Receives kReceives>
+__device__ void groupExperts(const Call &call, const Begun &begun, Memory *memory, const Told<kReceives> &told, int ranks, int local) {
+  int32_t *bases = baseTable(call, memory);
+  for (int i = static_cast<int>(threadIdx.x); i < ranks * local; i += kThreads)
+    bases[i] = takesPart(begun, i / local) ? static_cast<int32_t>(told.word(i / local, i % local)) : 0;
+  syncWorkers();
+  long long rows = 0;
+  for (int first = 0; first < local; first += kThreads) rows += placeExperts(bases, rows, first, ranks, local);
+  const long long most = call.capacity < INT32_MAX ? call.capacity : INT32_MAX;
+  if (rows > most && threadIdx.x == 0) memory->isFull = true;
+  if (blockIdx.x == 0) endGroups(call, bases, rows, most, local);
+}
+
+// How many rows come from each source, and where those of each expert begin; for the placer, which is told. If `waits`, waits for the peers to tell.
+template <Receives kReceives> __device__ Arrival learn(const Call &call, const Begun &begun, Memory *memory, bool waits) {
+  const int ranks = call.round.exchange.watch.ranks, me = call.round.exchange.watch.rank, thread = static_cast<int>(threadIdx.x);
+  const Told<kReceives> told(call, begun);
+  const Arrival arrival = await(call.round, begun, waits, told);
+  if (arrival == Arrival::notYet) return arrival;
+  if (arrival == Arrival::over) {
+    if (thread < ranks) memory->received[thread] = takesPart(begun, thread) ? told.rows(thread) : 0;
+    if (thread == 0) memory->isFull = false;
+    if (kReceives == Receives::groups) groupExperts(call, begun, memory, told, ranks, static_cast<int>(localExperts(call, me)));
+    syncWorkers();
+  }
+  if (thread != 0) return arrival;
+  if (!(call.round.parts & kPush)) { // then this rank's own rows are divided like those of others
+    memory->ownBegin = rangeBegin(memory->received[me], blockIdx.x);
+    storeShared(&memory->placer.own, rangeBegin(memory->received[me], blockIdx.x + 1));
+    storeShared(&memory->placer.isRouted, 1);
+  }
+  storeShared(&memory->placer.learnt, arrival == Arrival::over && !memory->isFull ? kKnown : kNothing);
+  return arrival;
+}
+
+// The rows of payloads that are not the placer's, when it has found all places. They have come.
+template <Receives kReceives> __device__ void copyReceived(const Call &call, Memory *memory) {
+  const int ranks = call.round.exchange.watch.ranks, me = call.round.exchange.watch.rank;
+  awaitProgress(&memory->placer.placed, kKnown);
+  if (loadShared(&memory->placer.placed) != kKnown) return;
+  for (int source = 0; source < ranks; ++source) {
+    const Range range = rangeOf<kReceives>(call, *memory, source);
+    for (int32_t first = range.begin; first < range.end; first += kMaxGroup) {
+      const int count = range.end - first < kMaxGroup ? range.end - first : kMaxGroup;
+      const int64_t row = laneRow(call, source, first);
+      int begin = 0;
+      for (int i = static_cast<int>(threadIdx.x); kReceives == Receives::groups && i < count * call.topK; i += kThreads)
+        memory->places[i] = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_TOPK_ROWS)[row * call.topK + i];
+      syncWorkers();
+#pragma unroll 1
+      for (int i = 0; i < call.numPayloads; ++i) {
+        const Payload &payload = call.payloads[i];
+        if (payload.isInPlace || payload.isBulk) continue;
+        const bool isOwn = source == me;
+        const TakenRows<kReceives> rows = {call, *memory, payload, row, isOwn, count, payload.rowBytes};
+        copyRows<1>(payload.team, &begin, isOwn && payload.sendWidth < payload.receiveWidth ? payload.sendWidth : payload.receiveWidth, rows);
+      }
+      syncWorkers(); // the places have been read
+    }
+  }
+}
+
+//===--- by the placer ----------------------------------------------------------------------------===//
+
+// A warp that takes the block's rows to their places as they come, by way of stages: its first lane loads, and each lane stores for one of a row's
+// choices.
+template <Receives kReceives> class Placer {
 public:
-  __device__ Receiver(const Call &call, const Begun &begun, Memory *memory)
-      : call(call), begun(begun), memory(memory), me(call.round.exchange.watch.rank), source(me) {}
+  __device__ Placer(const Call &call, const Begun &begun, Memory *memory, char *stages)
+      : call(call), begun(begun), memory(memory), stages(stages), me(call.round.exchange.watch.rank), lane(static_cast<int>(threadIdx.x) % 32),
+        source(me) {}
 
-  // The block pushes too: this rank's rows for itself begin behind those of the tokens before.
-  __device__ void beginOwn() { own = sumOfWarps(*memory, me); }
-
-  // Whether anything is left.
-  __device__ bool isDone() const { return isReady && own >= ownEnd() && source < 0; }
-
-  // Works on what is here; if `waits`, waits for something first. False if the round has failed.
-  __device__ bool receive(bool waits) {
-    const Told<kReceives> told(call, begun);
-    if (!isReady) {
-      const Arrival arrival = await(call.round, begun, waits, told);
-      if (arrival != Arrival::over) return arrival == Arrival::notYet;
-      learn(told);
+  // False if the round has failed.
+  __device__ bool run() {
+    awaitProgress(&memory->placer.learnt, kKnown);
+    const bool isKnown = loadShared(&memory->placer.learnt) == kKnown;
+    if (isKnown) {
+      own = kReceives == Receives::groups ? memory->ownBegin : 0;
+      findSource();
+      placeRows();
     }
-    const bool isOwn = own < ownEnd(), comes = source >= 0;
-    if (!isOwn && comes) {
-      const Arrival arrival = awaitRows(waits);
-      if (arrival != Arrival::over) return arrival == Arrival::notYet;
-    }
-    if (isOwn || comes) takeGroup(isOwn);
-    return true;
+    bulk::awaitStores<0>();
+    __syncwarp();
+    if (lane == 0) storeShared(&memory->placer.placed, isKnown && !fails ? kKnown : kNothing);
+    return !fails;
   }
 
 private:
-  __device__ int32_t ownEnd() const {
-    if (kReceives != Receives::groups || memory->isFull) return own;
-    return call.round.parts & kPush ? memory->sent[me] : lastOwn;
-  }
-
-  __device__ int groupOf(int32_t begin, int32_t end) const { return end - begin < call.group ? end - begin : call.group; }
-
-  __device__ Arrival awaitRows(bool waits) {
-    const int count = groupOf(next, end), thread = static_cast<int>(threadIdx.x);
-    const auto look = [&] {
-      const bool waitsFor = (call.round.parts & kSignal) && thread < count;
-      return waitsFor && loadAcquire(rowFlag(call, me, source, next + thread)) != begun.epoch ? source : -1;
-    };
-    return await(call.round, begun, waits, look);
-  }
-
-  // Of this rank's own rows, which are there, or of those that have come.
-  __device__ void takeGroup(bool isOwn) {
-    const int32_t first = isOwn ? own : next;
-    const int count = groupOf(first, isOwn ? ownEnd() : end);
-    take(isOwn ? me : source, first, count);
-    if (isOwn) {
-      own += count;
-      return;
+  __device__ void placeRows() {
+    for (;;) {
+      const bool hasRoom = loaded - stored < kPlacerStages - 1, isFound = hasRoom && !hasPiece() && findRow(loaded == stored);
+      if (hasRoom && hasPiece())
+        loadPiece();
+      else if (stored < loaded)
+        storePiece();
+      else if (!isFound)
+        return;
     }
-    next += count;
-    if (next >= end) findSource();
   }
 
-  // The block's rows of the next source that has any; none: source is -1.
+  // The next source that has rows for this block; none: source is -1.
   __device__ void findSource() {
     const int ranks = call.round.exchange.watch.ranks;
     for (int tries = 0; tries < ranks; ++tries) {
       source = source + 1 == ranks ? 0 : source + 1;
       if (source == me) break;
-      next = static_cast<int32_t>(rangeBegin(memory->received[source], blockIdx.x));
-      end = static_cast<int32_t>(rangeBegin(memory->received[source], blockIdx.x + 1));
+      const Range range = rangeOf<kReceives>(call, *memory, source);
+      next = range.begin;
+      end = range.end;
       if (next < end) return;
     }
     source = -1;
   }
 
-  // How many rows come from each source, and where those of each expert begin.
-  __device__ void learn(const Told<kReceives> &told) {
-    const int ranks = call.round.exchange.watch.ranks, local = static_cast<int>(localExperts(call, me)), thread = static_cast<int>(threadIdx.x);
-    if (thread < ranks) memory->received[thread] = takesPart(begun, thread) ? told.rows(thread) : 0;
-    if (thread == 0) memory->isFull = false;
-    if (kReceives == Receives::groups) groupExperts(told, ranks, local);
-    syncWorkers();
-    isReady = true;
-    if (!(call.round.parts & kPush)) {
-      own = static_cast<int32_t>(rangeBegin(memory->received[me], blockIdx.x));
-      lastOwn = static_cast<int32_t>(rangeBegin(memory->received[me], blockIdx.x + 1));
-    }
-    if (memory->isFull)
-      source = -1;
-    else
-      findSource();
+  __device__ int32_t ownEnd() const { return rangeOf<kReceives>(call, *memory, me).end; }
+
+  __device__ bool hasCome() const {
+    return source >= 0 && (!(call.round.parts & kSignal) || loadAcquire(rowFlag(call, me, source, next)) == begun.epoch);
   }
 
-  __device__ void groupExperts(const Told<kReceives> &told, int ranks, int local) {
-    int32_t *bases = baseTable(call, memory);
-    for (int i = static_cast<int>(threadIdx.x); i < ranks * local; i += kThreads)
-      bases[i] = takesPart(begun, i / local) ? static_cast<int32_t>(told.word(i / local, i % local)) : 0;
-    syncWorkers();
-    long long rows = 0;
-    for (int first = 0; first < local; first += kThreads) rows += placeExperts(bases, rows, first, ranks, local);
-    const long long most = call.capacity < INT32_MAX ? call.capacity : INT32_MAX;
-    if (rows > most && threadIdx.x == 0) memory->isFull = true;
-    if (blockIdx.x == 0) endGroups(bases, rows, most, local);
+  // A row that is here, of a peer or of this rank; if `waits`, waits for one. False: there is none, or none is left, or the round has failed.
+  __device__ bool findRow(bool waits) {
+    for (;;) {
+      const bool areAll = kReceives != Receives::groups || loadShared(&memory->placer.isRouted); // before `ownEnd`
+      if (__all_sync(~0u, hasCome())) {
+        bulk::orderLoads();
+        takeRow(source, next);
+        if (++next == end) findSource();
+        return true;
+      }
+      if (__all_sync(~0u, own < ownEnd())) {
+        takeRow(me, own++);
+        return true;
+      }
+      if (!waits || (source < 0 && __all_sync(~0u, areAll && own == ownEnd()))) return false;
+      if (source < 0) continue; // the workers are still routing
+      fails = !awaitWarp(call.round, begun, [&] { return hasCome() || own < ownEnd() ? -1 : source; });
+      if (fails) return false;
+    }
   }
 
-  // Of the experts from `first` on, one a thread: from how many rows there are of each source to where these begin. Returns how many rows these are.
-  __device__ long long placeExperts(int32_t *bases, long long before, int first, int ranks, int local) {
-    const int expert = first + static_cast<int>(threadIdx.x);
-    long long mine = 0, all;
-    for (int source = 0; expert < local && source < ranks; ++source) mine += bases[source * local + expert];
-    long long row = before + sumBefore<long long, kThreads>(mine, &all, [] { syncWorkers(); });
-    for (int source = 0; expert < local && source < ranks; ++source) {
-      const int32_t rows = bases[source * local + expert];
-      bases[source * local + expert] = static_cast<int32_t>(row);
-      row += rows;
-    }
-    return all;
+  __device__ void takeRow(int from, int32_t index) {
+    row = laneRow(call, from, index);
+    isOwn = from == me;
+    token = isOwn ? *rowFlag(call, me, me, index) : 0;
+    place = kReceives == Receives::groups ? findPlace(from) : lane == 0 ? row : -1;
+    payload = -1;
+    passPayload();
   }
 
-  // By block 0. The peers have all they wait for: they may finish this call while this rank reports that it has no room.
-  __device__ void endGroups(const int32_t *bases, long long rows, long long most, int local) {
-    const Exchange &exchange = call.round.exchange;
-    syncWorkers();
-    for (int expert = static_cast<int>(threadIdx.x); rows <= most && expert < local; expert += kThreads) call.offsets[expert] = bases[expert];
-    if (threadIdx.x != 0) return;
-    stateOf(exchange)->rows = rows;
-    if (rows <= most) {
-      call.offsets[local] = static_cast<int32_t>(rows);
-      return;
-    }
-    report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_DISPATCH_CAPACITY, rows, me, most);
-    stateOf(exchange)->full = 1;
-    tellPeers(exchange);
+  // The row of the layout that the lane's choice has. It stays in the workspace for the combine.
+  __device__ int64_t findPlace(int from) {
+    if (lane >= call.topK) return -1;
+    const int64_t choice = row * call.topK + lane;
+    int32_t *rows = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_TOPK_ROWS) + choice;
+    const int32_t expert = *rows, number = regionOf<int32_t>(call.round.exchange, MOERT_WORKSPACE_RECV_TOPK_INDICES)[choice];
+    if (expert < 0) return -1;
+    return *rows = baseTable(call, memory)[from * static_cast<int>(localExperts(call, me)) + expert] + number;
   }
 
-  // Rows [first, first + count) from `from`.
-  __device__ void take(int from, int32_t first, int count) {
-    const bool isOwn = from == me;
-    int begin = 0;
-    if (kReceives == Receives::groups) findPlaces(from, first, count);
-#pragma unroll 1
-    for (int i = 0; i < call.numPayloads; ++i) {
-      const Payload &payload = call.payloads[i];
-      if (payload.isInPlace) continue;
-      const TakenRows<kReceives> rows = {call, *memory, payload, laneRow(call, from, first), isOwn, count, payload.rowBytes};
-      copyRows<1>(payload.team, &begin, isOwn && payload.sendWidth < payload.receiveWidth ? payload.sendWidth : payload.receiveWidth, rows);
-    }
-    syncWorkers(); // the places have been read
+  __device__ bool hasPiece() const { return payload < call.numPayloads; }
+
+  __device__ void passPayload() {
+    offset = 0;
+    ++payload;
+    while (hasPiece() && (!call.payloads[payload].isBulk || call.payloads[payload].isInPlace)) ++payload;
   }
 
-  // The rows of the layout that the choices of a group have. They stay in the workspace for the combine.
-  __device__ void findPlaces(int from, int32_t first, int count) {
-    const int local = static_cast<int>(localExperts(call, me));
-    const int64_t begin = laneRow(call, from, first) * call.topK;
-    const int32_t *bases = baseTable(call, memory) + from * local,
-                  *indices = regionOf<int32_t>(call.round.exchange, MOERT_WORKSPACE_RECV_TOPK_INDICES) + begin;
-    int32_t *experts = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_TOPK_ROWS) + begin;
-    for (int i = static_cast<int>(threadIdx.x); i < count * call.topK; i += kThreads) {
-      const int32_t expert = experts[i], place = indices[i], row = expert < 0 ? -1 : bases[expert] + place;
-      memory->places[i] = experts[i] = row;
+  __device__ void loadPiece() {
+    const Payload &taken = call.payloads[payload];
+    const uint32_t left = static_cast<uint32_t>(taken.rowBytes) - offset, bytes = left < bulk::kStageBytes ? left : bulk::kStageBytes;
+    const int stage = loaded % kPlacerStages;
+    Placing *placing = &memory->placings[stage];
+    placing->places[lane] = place;
+    if (lane == 0) {
+      const char *from = isOwn ? taken.from + token * taken.rowBytes : call.round.exchange.slabs[me] + taken.area + row * taken.rowBytes;
+      placing->recv = taken.recv + offset;
+      placing->rowBytes = taken.rowBytes;
+      placing->bytes = bytes;
+      bulk::load(stages + stage * bulk::kStageBytes, from + offset, bytes, &memory->placerBarriers.full[stage]);
     }
-    syncWorkers();
+    __syncwarp();
+    ++loaded;
+    offset += bytes;
+    if (bytes == left) passPayload();
+  }
+
+  __device__ void storePiece() {
+    const int stage = stored % kPlacerStages;
+    const Placing &placing = memory->placings[stage];
+    const int64_t to = placing.places[lane];
+    bulk::await(&memory->placerBarriers.full[stage], static_cast<uint32_t>(stored / kPlacerStages) & 1);
+    if (to >= 0) bulk::store(placing.recv + to * placing.rowBytes, stages + stage * bulk::kStageBytes, placing.bytes);
+    bulk::closeGroup();
+    ++stored;
+    bulk::awaitReads<1>();
+    __syncwarp();
   }
 
   const Call &call;
   const Begun &begun;
   Memory *memory;
-  const int me;
-  bool isReady = false;
-  int32_t own = 0, lastOwn = 0, next = 0, end = 0;
-  int source;
+  char *stages;
+  const int me, lane;
+  bool fails = false, isOwn = false;
+  int source, loaded = 0, stored = 0, payload = INT32_MAX;
+  int32_t own = 0, next = 0, end = 0;
+  int64_t row = 0, place = -1, token = 0; // of the row that is being loaded
+  uint32_t offset = 0;
 };
 
 //===--- outputs ----------------------------------------------------------------------------------===//
@@ -795,29 +908,44 @@ __device__ inline void endPush(const Call &call, const Begun &begun, const Memor
   if (call.round.stop == kGoOn) completePush(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, memory->progress, tiles);
 }
 
+// By a warp: this rank's rows for itself begin behind those of the tokens before.
+__device__ inline void beginOwn(const Call &call, Memory *memory) {
+  const int32_t begin = sumOfWarps(*memory, call.round.exchange.watch.rank);
+  if (threadIdx.x % 32 != 0) return;
+  memory->ownBegin = begin;
+  storeShared(&memory->placer.own, begin);
+}
+
+// Whether there are rows that the placer leaves to the workers.
+__device__ inline bool copiesAny(const Call &call) {
+  bool any = false;
+  for (int i = 0; i < call.numPayloads; ++i) any |= !call.payloads[i].isBulk && !call.payloads[i].isInPlace;
+  return any;
+}
+
 // The workers' part. False if the round has failed.
 template <Receives kReceives, int kTopK> __device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, const Ids<kTopK> &ids) {
-  const bool pushes = (call.round.parts & kPush) != 0,
-             receives = kReceives != Receives::inPlace && (call.round.parts & kReceive) && call.round.stop == kGoOn;
-  bool goesOn = true, isComplete = !pushes;
-  if (pushes && kReceives != Receives::inPlace) tellCounts<kReceives, kTopK>(call, begun, memory);
-  Receiver<kReceives> receiver(call, begun, memory);
-  Router<kReceives, kTopK> router(call, begun, memory);
-  if (pushes) receiver.beginOwn();
-  if (pushes && router.isDone()) router.countNone();
-  // Also when receiving has failed: the mover waits for all tiles.
-  while (!isComplete || (receives && goesOn && !receiver.isDone())) {
-    const bool canReceive = receives && goesOn && !receiver.isDone();
-    if (!isComplete && !router.isDone()) {
+  const bool receives = kReceives != Receives::inPlace && (call.round.parts & kReceive) && call.round.stop == kGoOn;
+  Arrival learnt = receives ? Arrival::notYet : Arrival::over;
+  const auto tryToLearn = [&](bool waits) {
+    if (kReceives != Receives::inPlace && learnt == Arrival::notYet) learnt = learn<kReceives>(call, begun, memory, waits);
+  };
+  if (call.round.parts & kPush) {
+    if (kReceives != Receives::inPlace) tellCounts<kReceives, kTopK>(call, begun, memory);
+    if (threadIdx.x < 32) beginOwn(call, memory);
+    Router<kReceives, kTopK> router(call, begun, memory);
+    if (router.isDone()) router.countNone();
+    while (!router.isDone()) {
       router.route(ids);
-    } else if (!isComplete && (!canReceive || !anyWorker(loadShared(&memory->progress.ended) < router.tiles()))) {
-      endPush(call, begun, memory, router.tiles());
-      isComplete = true;
-      if (call.round.stop != kGoOn) return true;
+      tryToLearn(false);
     }
-    if (canReceive) goesOn = receiver.receive(isComplete);
+    if (threadIdx.x == 0) storeShared(&memory->placer.isRouted, 1);
+    while (learnt == Arrival::notYet && anyWorker(loadShared(&memory->progress.ended) < router.tiles())) tryToLearn(false);
+    endPush(call, begun, memory, router.tiles());
   }
-  return goesOn;
+  tryToLearn(true);
+  if (receives && learnt == Arrival::over && copiesAny(call)) copyReceived<kReceives>(call, memory);
+  return learnt == Arrival::over;
 }
 
 // By the workers of block 0. False if the round has failed.
@@ -835,28 +963,34 @@ __device__ inline bool endRound(const Call &call, const Begun &begun) {
 }
 
 template <Receives kReceives, int kTopK>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksPerSm) dispatchTokens(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(threadsOf(kReceives), kBlocksPerSm) dispatchTokens(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) char stages[];
-  Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kStages * bulk::kStageBytes);
+  Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kBlockStages * bulk::kStageBytes);
   awaitStream();
+  const bool pushes = (call.round.parts & kPush) != 0, receives = (call.round.parts & kReceive) && call.round.stop == kGoOn;
   const int64_t begin = rangeBegin(call.tokens, blockIdx.x), token = begin + threadIdx.x % 32;
   const Ids<kTopK> ids(call, token, token < rangeBegin(call.tokens, blockIdx.x + 1));
   Begun begun = readRound(call.round);
-  if (isWorker() && (call.round.parts & kPush)) countTokens<kTopK>(call, begun, 0, begin, memory->before[threadIdx.x / 32]);
+  if (isWorker() && pushes) countTokens<kTopK>(call, begun, 0, begin, memory->before[threadIdx.x / 32]);
   if (threadIdx.x < kTile) memory->tiles[0].numTargets[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     memory->progress = {};
+    memory->placer = {};
     bulk::open(&memory->barriers, 1);
+    bulk::open(&memory->placerBarriers, 1);
   }
   shareBegin(call.round, NothingToCheck(), &begun);
   bool fails = begun.fails;
   if (call.round.stop == kStopAtCounts) return;
   if (!fails && isWorker()) {
     fails = !exchangeRows<kReceives, kTopK>(call, begun, memory, ids);
-    if (blockIdx.x == 0 && !fails && call.round.stop == kGoOn && (call.round.parts & kReceive)) fails = !endRound(call, begun);
-  } else if (!fails && (call.round.parts & kPush)) {
-    if (threadIdx.x == kThreads) moveRows<kReceives>(call, begun, memory, stages);
+    if (blockIdx.x == 0 && !fails && receives) fails = !endRound(call, begun);
+  } else if (!fails && threadIdx.x < kThreads + 32) {
+    if (pushes && threadIdx.x == kThreads) moveRows<kReceives>(call, begun, memory, stages);
     __syncwarp(); // barriers count warps
+  } else if (!fails && receives) {
+    Placer<kReceives> placer(call, begun, memory, stages + moverStages(kReceives) * bulk::kStageBytes);
+    fails = !placer.run();
   }
   if (call.round.stop != kGoOn) return;
   if (!leaveRound(call.round, begun, fails)) return;

@@ -69,23 +69,15 @@ Owners ownersOf(int64_t experts, int64_t ranks) {
   return owners;
 }
 
-// Rows of a group that is received: enough for all threads, few enough that those which come first do not wait. Rows of vectors are the mover's,
-// unless they are so short, and so many, that the copy engine would be slower than the workers.
+// Rows of vectors are the copy engine's, unless they are so short, and so many, that it would be slower than the workers.
 void shareOut(Call *call, int64_t tokensOfBlock, int64_t rowsOfBlock) {
-  const int64_t kGroupBytes = 32768, kFewTokens = 4, kShortRow = tokensOfBlock <= kFewTokens ? 16 : 512;
-  int64_t rowBytes = 0, most = 1;
+  const int64_t kFewTokens = 4, kShortRow = tokensOfBlock <= kFewTokens ? 16 : 512;
   for (int32_t i = 0; i < call->numPayloads; ++i) {
     Payload *payload = &call->payloads[i];
-    const int64_t vectors = payload->rowBytes / payload->sendWidth;
     payload->isBulk = payload->sendWidth == 16 && payload->receiveWidth == 16 && payload->rowBytes >= kShortRow;
-    payload->team = splitTeam(teamFor(vectors, 1), rowsOfBlock);
+    payload->team = splitTeam(teamFor(payload->rowBytes / payload->sendWidth, 1), rowsOfBlock);
     call->numBulk += payload->isBulk;
-    rowBytes += payload->rowBytes;
-    if (vectors > most) most = vectors;
   }
-  const int64_t teams = kThreads / splitTeam(teamFor(most, 1), rowsOfBlock), fill = rowBytes ? kGroupBytes / rowBytes : kMaxGroup,
-                rows = fill < teams ? teams : fill;
-  call->group = static_cast<int32_t>(rows < 1 ? 1 : rows > kMaxGroup ? kMaxGroup : rows);
 }
 
 Call makeCall(const moert__dispatch_call &checked, moert_context *context) {
@@ -163,7 +155,7 @@ moert_status launchRound(moert_context *context, Call call, const moert__dispatc
   if (status) return status;
   shareOut(&call, ceilDivide(call.tokens, blocks), ceilDivide(call.maxTokens, blocks));
   const size_t memory = memoryBytes(receives, call.experts, call.round.exchange.watch.ranks);
-  const Grid grid = {dim3(blocks), dim3(kBlockThreads), memory, checked.params->enable_pdl != 0};
+  const Grid grid = {dim3(blocks), dim3(threadsOf(receives)), memory, checked.params->enable_pdl != 0};
   if (goesOverLink(context)) return launchOverLink(exchangeOverLink(context, call, checked, receives), kernel, grid, call);
   status = passStops(context, &call.round, &stopped);
   if (!status) status = launch(context, kernel, grid, call);
