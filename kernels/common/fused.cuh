@@ -6,7 +6,7 @@
 //   begins     `readRound`, `shareBegin`: reads the epoch and the words of failure; block 0 announces to the peers what this rank does
 //   pushes     rows, and sets the flag of each, a word, to the epoch
 //   receives   rows whose flags have come (`await`)
-//   completes  `completePush`: adds its share to this rank's counters at all ranks; they have all rows when a counter is whole
+//   completes  a dispatch: `completePush` adds a block's share to this rank's counters at all ranks; they have all rows when a counter is whole
 //   leaves     `leaveRound`: the last block to do so ends the epoch, and if a block has failed fills the outputs with ones
 //
 // Pushing never waits. A rank that waits for another has therefore sent all that the others wait for, and blames the right one when time is up.
@@ -14,13 +14,13 @@
 // Flags and counters say that what was pushed can be read, in the terms of the memory model of PTX as in exchange.cuh. What the copy engine has
 // stored is visible to the mover when its group is complete; what workers store is before their barrier, and that before the word by which one of
 // them hands it to the mover. Either is before the mover's release of a flag, which synchronizes with the acquire load that sees its value; by the
-// barrier of the reader's block its threads read what was stored. Counters likewise, by the fence of the thread that adds a share. What peers write
-// may not be read through the read-only path, for it changes while the kernel runs.
+// barrier of the reader's block, or of its warp, other threads read what was stored. Counters likewise, by the fence of the thread that adds a share.
+// What peers write may not be read through the read-only path, for it changes while the kernel runs.
 //
-// Nobody waits for permission to push. Rows of a dispatch go where the peer has read those of the dispatch before, for its blocks had all completed
-// the pushes of the combine in between when this rank left that combine; rows of a combine go where the peer has read those of the combine before,
-// for all its blocks have completed the dispatch since. A counter is set to zero by the rank that it is whole at, before anybody adds to it again,
-// for the same reason.
+// Nobody waits for permission to push. Rows of a dispatch go where the peer has read those of the dispatch before: the peer has begun the combine in
+// between, for this rank has awaited that (`awaitPeers`), and a rank begins when its kernels before have ended. Rows of a combine go where the peer
+// has read those of the combine before, for all its blocks have completed the dispatch since. A counter is set to zero by the rank that it is whole
+// at, before anybody adds to it again, for the first reason.
 //
 // Blocks that wait must all be resident: `exchangeBlocks` leaves room for the ranks that share the device, and for one more exchange beside this one.
 //
