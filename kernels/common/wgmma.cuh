@@ -37,7 +37,8 @@ __device__ inline void commit() { asm volatile("wgmma.commit_group.sync.aligned;
 // All but the last `kLeft` groups are done: their tiles have been read.
 template <int kLeft> __device__ void await() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory"); }
 
-// What threads have written to shared memory is there for the tensor cores, once a barrier has told their warpgroup.
+// What threads have written to shared memory, and told by a barrier, is there for the tensor cores. Here and not where it is written, for there the
+// fence would wait for all copies that are under way.
 __device__ inline void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 //===--- barriers ------------------------------------------------------------------------------------===//
@@ -65,6 +66,9 @@ __device__ inline void awaitPhase(unsigned long long *barrier, uint32_t phase) {
                  : "memory");
   while (!isOver);
 }
+
+// Of the 128 threads of a warpgroup; `number` is at least 1: 0 is that of the block.
+__device__ inline void syncWarpgroup(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
 
 //===--- registers -----------------------------------------------------------------------------------===//
 

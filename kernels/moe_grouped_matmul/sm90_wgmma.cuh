@@ -7,8 +7,9 @@
 //   wide tile     up to 128 rows, 256 weight rows; a stage is 64 deep, a warpgroup has two times 64 of the weight rows
 //   narrow tile   up to 16 rows, 128 weight rows; a stage is 128 deep, a warpgroup has 64 weight rows
 //
-// so that a stage has two boxes of weights, 128 rows of 64 elements each, whatever the tile. Each sum starts from 0 and takes 16 products at a time
-// in ascending k: how many rows a tile has, and which, changes no bit.
+// so that a stage has two boxes of weights, 128 rows of 64 elements each, whatever the tile.
+//
+// Each sum starts from 0 and takes 16 products at a time in ascending k: how many rows a tile has, and which, changes no bit.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_GROUPED_MATMUL_SM90_WGMMA_CUH
@@ -27,21 +28,27 @@ constexpr int kStages = 4;
 constexpr int kBoxRows = 128, kBoxBytes = kBoxRows * wgmma::kTileRowBytes;
 constexpr int kMostRows = 128, kNarrowRows = 16; // of a wide tile, of a narrow one
 constexpr int kWeightBytes = 2 * kBoxBytes, kStageBytes = kWeightBytes + kMostRows * wgmma::kTileRowBytes;
-constexpr int kFinishedRows = 32, kFinishedStride = 20; // of a warp's sums at a time; floats between rows: lanes that write sums meet different banks
-constexpr int kFinishedFloats = kConsumers / 32 * kFinishedRows * kFinishedStride;
+constexpr int kFinishedRows = 32, kFinishedStride = 68; // of a warpgroup's sums at a time; floats between rows: lanes that write meet different banks
+constexpr int kFinishedFloats = 2 * kFinishedRows * kFinishedStride;
 constexpr int kAlignment = 1024; // of tiles in shared memory
 constexpr int kWarpgroupShared = kStages * kStageBytes + kFinishedFloats * sizeof(float) + kAlignment;
 
 //===--- tiles ------------------------------------------------------------------------------------===//
 
-// Groups of many rows are divided evenly, so that the last tile is not the one that is nearly empty.
+constexpr int kUnit = 16; // rows: groups are cut into tiles of these, as evenly as that goes
+constexpr int kBand = 16; // tiles of rows that meet the same weights one after the other
+
 struct WarpgroupTiles {
   static __device__ bool isNarrow(int64_t rows) { return rows <= kNarrowRows; }
   static __device__ int64_t width(const Call &call, int64_t rows) { return 2 * kBoxRows >> isNarrow(rows) >> call.swiglu; } // columns of out
   static __device__ int64_t count(const Call &call, int64_t rows) { return ceilOf(rows, kMostRows) * ceilOf(call.outColumns, width(call, rows)); }
+
   static __device__ Tile at(const Call &call, int64_t group, int64_t rows, int64_t number) {
-    const int64_t down = ceilOf(rows, kMostRows), most = ceilOf(ceilOf(rows, down), 16) * 16, first = number % down * most;
-    return {group, first, number / down * width(call, rows), static_cast<int>(rows - first < most ? rows - first : most), isNarrow(rows)};
+    const int64_t down = ceilOf(rows, kMostRows), across = ceilOf(call.outColumns, width(call, rows));
+    const int64_t band = number / (kBand * across), within = number - band * kBand * across;
+    const int64_t height = down - band * kBand < kBand ? down - band * kBand : kBand, tile = band * kBand + within % height;
+    const int64_t units = ceilOf(rows, kUnit), first = tile * units / down * kUnit, end = (tile + 1) * units / down * kUnit;
+    return {group, first, within / height * width(call, rows), static_cast<int>((end < rows ? end : rows) - first), isNarrow(rows)};
   }
 };
 
@@ -67,8 +74,10 @@ __device__ inline void copyAsync(uint32_t to, const void *from, bool inside) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
                : "memory");
 }
-__device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kPending> __device__ void waitCopies() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
+// This thread arrives at the barrier when its copies have.
+__device__ inline void arriveWithCopies(unsigned long long *barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(wgmma::sharedAddress(barrier)) : "memory");
+}
 
 // What copyAsync does, for memory that is aligned to its elements only.
 __device__ inline void copyElements(uint32_t to, const uint16_t *from, bool inside) {
@@ -100,15 +109,11 @@ public:
 
   // Behind the last tile.
   __device__ void finish() {
-    openStage(Tile{0, 0, 0, 0, false}, 0);
-    closeStage();
-    waitCopies<0>();
-    for (uint32_t position = filled < kBehind ? 0 : filled - kBehind; position < filled; ++position) tell(position);
+    openStage(Tile{}, 0);
+    closeStage<false>();
   }
 
 private:
-  static constexpr uint32_t kBehind = 2; // stages whose copies are under way when the next is begun
-
   template <bool kVectors> __device__ void bringTile(const Tile &tile) {
     const uint16_t *rows[kMostRows / kLines];
 #pragma unroll
@@ -120,7 +125,7 @@ private:
       const uint32_t stage = openStage(tile, call.isMapped ? kWeightBytes : 0);
       bringWeights(tile, stage, depth);
       bringRows<kVectors>(tile, rows, stage + kWeightBytes, depth);
-      closeStage();
+      closeStage<kVectors>();
     }
   }
 
@@ -135,16 +140,12 @@ private:
     return stages + stage * kStageBytes;
   }
 
-  __device__ void closeStage() {
-    commitCopies();
+  template <bool kVectors> __device__ void closeStage() {
+    if constexpr (kVectors)
+      arriveWithCopies(&ring.full[filled % kStages]);
+    else
+      wgmma::arrive(&ring.full[filled % kStages]);
     ++filled;
-    waitCopies<kBehind>();
-    if (filled > kBehind) tell(filled - kBehind - 1);
-  }
-
-  __device__ void tell(uint32_t position) {
-    wgmma::publish();
-    wgmma::arrive(&ring.full[position % kStages]);
   }
 
   __device__ void bringWeights(const Tile &tile, uint32_t stage, int64_t depth) {
@@ -155,7 +156,7 @@ private:
       if (!call.isMapped)
         copyBox(tile, to, from, place);
       else if (threadIdx.x == 0)
-        loadBox(call, to, static_cast<int>(from), static_cast<int>(tile.column / 8 + place / (gated ? 16 : 8)), static_cast<int>(tile.group),
+        loadBox(call, to, static_cast<int>(from), static_cast<int>(tile.column / 8) + place / (gated ? 16 : 8), static_cast<int>(tile.group),
                 &ring.full[filled % kStages]);
     }
   }
@@ -202,7 +203,7 @@ using Sums = float[2][kMostRows / 8][4];
 template <moert__format kFormat> class Consumer {
 public:
   __device__ Consumer(const Call &call, Ring &ring, uint32_t stages, float *finished)
-      : call(call), ring(ring), stages(stages), finished(finished + warp * kFinishedRows * kFinishedStride) {}
+      : call(call), ring(ring), stages(stages), finished(finished + warpgroup * kFinishedRows * kFinishedStride) {}
 
   // False: there is none.
   __device__ bool takeTile(bool gated) {
@@ -225,6 +226,7 @@ private:
   __device__ uint32_t awaitStage(uint32_t behind) {
     const uint32_t position = taken + behind;
     wgmma::awaitPhase(&ring.full[position % kStages], phaseOf(position));
+    wgmma::publish();
     return stages + position % kStages * kStageBytes;
   }
 
@@ -290,38 +292,43 @@ private:
     }
   }
 
-  // By way of shared memory of the warp, so that a thread gets columns that lie side by side.
+  // By way of shared memory, so that threads that lie side by side get columns that do. What follows the sums is long, and there once.
   __device__ void finishTile(const Tile &tile, bool gated, const Sums &sums) {
-#pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      if (block == 1 && tile.isNarrow) break;
-      const int place = (tile.isNarrow ? warpgroup * 64 : warpgroup * 128 + block * 64) + warp % 4 * 16; // of the warp's first weight row
-      const int64_t column = tile.column + (gated ? place / 2 : place);
-#pragma unroll
-      for (int first = 0; first < kMostRows; first += kFinishedRows) {
-        if (first >= tile.rows) break;
-        keepSums(sums[block], first);
-        __syncwarp();
-        const int rows = tile.rows - first < kFinishedRows ? tile.rows - first : kFinishedRows;
-        finishRows(tile, first, rows, column, gated);
-        __syncwarp();
-      }
+    const int parts = (tile.rows + kFinishedRows - 1) / kFinishedRows;
+    for (int part = 0; part < (tile.isNarrow ? parts : 2 * parts); ++part) {
+      const int block = part / parts, first = part % parts * kFinishedRows;
+      keepPart(sums, block, first);
+      wgmma::syncWarpgroup(1 + warpgroup);
+      finishRows(tile, block, first, gated);
+      wgmma::syncWarpgroup(1 + warpgroup);
     }
+  }
+
+  __device__ void keepPart(const Sums &sums, int block, int first) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int j = 0; j < kMostRows; j += kFinishedRows)
+        if (i == block && j == first) keepSums(sums[i], j);
   }
 
   __device__ void keepSums(const float (&sums)[kMostRows / 8][4], int first) {
 #pragma unroll
     for (int j = 0; j < kFinishedRows / 8; ++j)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) finished[(j * 8 + lane % 4 * 2 + i % 2) * kFinishedStride + lane / 4 + i / 2 * 8] = sums[first / 8 + j][i];
+      for (int i = 0; i < 4; ++i)
+        finished[(j * 8 + lane % 4 * 2 + i % 2) * kFinishedStride + warp % 4 * 16 + lane / 4 + i / 2 * 8] = sums[first / 8 + j][i];
   }
 
-  __device__ void finishRows(const Tile &tile, int first, int rows, int64_t column, bool gated) {
-    const int eights = gated ? 1 : 2; // of columns, from 16 weight rows
-    for (int unit = lane; unit < rows * eights; unit += 32) {
+  __device__ void finishRows(const Tile &tile, int block, int first, bool gated) {
+    const int place = tile.isNarrow ? warpgroup * 64 : warpgroup * 128 + block * 64; // of the warpgroup's first weight row
+    const int eights = gated ? 4 : 8;                                                // of columns, from 64 weight rows
+    const int rows = tile.rows - first < kFinishedRows ? tile.rows - first : kFinishedRows;
+    for (int unit = static_cast<int>(threadIdx.x) % 128; unit < rows * eights; unit += 128) {
       const int row = unit / eights, eight = unit % eights;
-      if (column + eight * 8 < call.outColumns)
-        finishEight(call, tile.group, tile.firstRow + first + row, column + eight * 8, gated, finished + row * kFinishedStride + eight * 8);
+      const int64_t column = tile.column + (gated ? place / 2 : place) + eight * 8;
+      if (column < call.outColumns)
+        finishEight(call, tile.group, tile.firstRow + first + row, column, gated, finished + row * kFinishedStride + eight * (gated ? 16 : 8));
     }
   }
 
@@ -362,8 +369,8 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1) sm90_moe_grouped_matmul_
     producer.finish();
   } else {
     wgmma::growRegisters<kConsumerRegisters>();
-    Consumer<kFormat> consumer(call, ring, stages,
-                               reinterpret_cast<float *>(shared + (stages - wgmma::sharedAddress(shared)) + kStages * kStageBytes));
+    float *finished = reinterpret_cast<float *>(shared + (stages - wgmma::sharedAddress(shared)) + kStages * kStageBytes);
+    Consumer<kFormat> consumer(call, ring, stages, finished);
     while (consumer.takeTile(gated));
   }
 }
