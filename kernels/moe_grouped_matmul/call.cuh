@@ -2,6 +2,7 @@
 //
 // Three kernels in turn: planGroups checks the offsets and counts the tiles of the groups, checkRowIds looks for the first id outside the rows, and a
 // product kernel, whose blocks take one tile after the other from the list that the plan describes. The host knows neither offsets nor tiles.
+// Each begins while the one before still runs, and waits for its end where it needs it.
 //
 // A product kernel says how it divides a group by a type with
 //
@@ -60,6 +61,10 @@ __device__ inline int64_t indexAt(const Indices &indices, int64_t position) {
                             : static_cast<int64_t>(static_cast<const int *>(indices.data)[position]);
 }
 
+// What the kernel in front of this one on the stream has written is there; the kernel behind may take its place.
+__device__ inline void awaitKernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void letNextBegin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 //===--- the plan ---------------------------------------------------------------------------------===//
 
 // The same order of checks as the host's, given that those before held.
@@ -95,6 +100,7 @@ __device__ inline int64_t rowsOf(const Call &call, int64_t group) { return index
 
 // One block.
 template <typename Tiles> __global__ void __launch_bounds__(kWideThreads) planGroups(const __grid_constant__ Call call) {
+  letNextBegin();
   Plan *plan = call.plan;
   bool sound = offsetsAreSound(call);
   if (threadIdx.x == 0) {
@@ -113,6 +119,8 @@ template <typename Tiles> __global__ void __launch_bounds__(kWideThreads) planGr
 }
 
 __global__ void checkRowIds(const __grid_constant__ Call call) {
+  letNextBegin();
+  awaitKernel();
   if (!call.plan->isSound) return;
   int64_t end = indexAt(call.offsets, call.groups);
   int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;

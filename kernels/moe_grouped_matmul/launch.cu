@@ -135,12 +135,12 @@ moert_status launchProduct(const Call &call, const Product &product, const moert
   unsigned grid;
   moert_status status = chooseGrid(call, product, moert__context_device(context), &grid);
   if (status) return status;
-  return launch(context, product.kernel, dim3(grid), product.threads, product.shared, call);
+  return launch(context, product.kernel, Grid{dim3(grid), static_cast<unsigned>(product.threads), product.shared, true}, call);
 }
 
 moert_status launchAll(const Call &call, const Product &product, const moert_context *context) {
   moert_status status = launch(context, product.plan, dim3(1), kWideThreads, 0, call);
-  if (!status && call.rowIds.data) status = launch(context, checkRowIds, dim3(gridFor(ceilDivide(call.rows, 256))), 256, 0, call);
+  if (!status && call.rowIds.data) status = launch(context, checkRowIds, Grid{gridFor(ceilDivide(call.rows, 256)), 256, 0, true}, call);
   return status ? status : launchProduct(call, product, context);
 }
 

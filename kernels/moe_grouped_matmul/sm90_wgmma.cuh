@@ -357,8 +357,9 @@ template <moert__format kFormat, Activation kActivation>
 __global__ void __launch_bounds__(kWarpgroupThreads, 1) sm90_moe_grouped_matmul_wgmma(const __grid_constant__ Call call) {
   extern __shared__ unsigned char shared[];
   __shared__ Ring ring;
-  if (!callIsSound(call)) return;
   openRing(ring);
+  awaitKernel();
+  if (!callIsSound(call)) return;
   const bool gated = isGated<kActivation>(call);
   const uint32_t stages = (wgmma::sharedAddress(shared) + kAlignment - 1) / kAlignment * kAlignment;
   if (threadIdx.x < kProducers) {
