@@ -44,8 +44,11 @@ struct Call {
   int64_t groups, rows, columns, depth, inRows, outColumns;
   const void *in, *weights, *bias; // bias may be NULL
   void *out;
-  const float *rowWeights; // may be NULL
-  Indices offsets, rowIds; // the latter's data may be NULL
+  const float *rowWeights;    // may be NULL
+  int codesFormat;            // of weights of 4 bits
+  const uint8_t *codesScales; // NULL: weights are numbers
+  const float *globalScales;  // of the groups: the encoder's factors; may be NULL
+  Indices offsets, rowIds;    // the latter's data may be NULL
   moert__format biasFormat, outFormat;
   bool swiglu;
   moert__swiglu_form form;
@@ -194,6 +197,7 @@ __device__ inline int64_t rowOf(const Call &call, const Tile &tile, int place) {
 //===--- results ----------------------------------------------------------------------------------===//
 
 __device__ inline float addBias(const Call &call, int64_t group, int64_t column, float sum) {
+  if (call.globalScales) sum *= moert__divide(1.0f, call.globalScales[group]);
   return call.bias ? sum + moert__load(call.biasFormat, call.bias, group * call.columns + column) : sum;
 }
 
@@ -215,8 +219,8 @@ __device__ inline void storeEight(const Call &call, int64_t index, const float (
 
 __device__ inline void loadFour(float *to, const float *from) { *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from); }
 
-// Bias, activation, row weight and rounding of eight columns, from the sums of their weight rows; of a gated tile, the eight of the gate and those of
-// the up projection behind them. `sums` is at a multiple of 16 bytes.
+// Scale, bias, activation, row weight and rounding of eight columns, from the sums of their weight rows; of a gated tile, the eight of the gate and
+// those of the up projection behind them. `sums` is at a multiple of 16 bytes.
 __device__ inline void finishEight(const Call &call, int64_t group, int64_t row, int64_t column, bool gated, const float *sums) {
   alignas(16) float values[8], ups[8];
   loadFour(values, sums);
