@@ -141,17 +141,25 @@ private:
   int64_t rows[2];
 };
 
-// As bf16, to two chunks of the thread's row in a tile.
+// Four codes times a scale, in bf16. Without sign a code is one of eight numbers, whose upper and lower bytes are in two tables of eight bytes.
+__device__ inline void decodeFour(uint32_t codes, uint32_t scales, uint32_t (&pairs)[2]) {
+  const uint32_t upper = __byte_perm(0x3f3f3f00, 0x40404040, codes & 0x7777), lower = __byte_perm(0xc0800000, 0xc0804000, codes & 0x7777);
+  pairs[0] = __byte_perm(lower, upper, 0x5140) | (codes << 12 & 0x8000) | (codes << 24 & 0x80000000);
+  pairs[1] = __byte_perm(lower, upper, 0x7362) | (codes << 4 & 0x8000) | (codes << 16 & 0x80000000);
+  for (uint32_t &pair : pairs) asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scales));
+}
+
+// To two chunks of the thread's row in a tile.
 __device__ inline void storeCodes(const Call &call, uint32_t tile, int block, const Codes &codes) {
   const float scale = call.codesFormat == MOERT__NVFP4 ? moert__e4m3_to_f32(codes.scale) : moert__e8m0_to_f32(codes.scale);
+  const uint32_t scales = pairTo16Bits<MOERT__BF16>(scale, scale);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint32_t values = codes.values[half], to = wgmma::chunkAt(tile, static_cast<int>(threadIdx.x), block * 2 + half);
-    uint32_t pairs[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      pairs[i] = pairTo16Bits<MOERT__BF16>(moert__e2m1_to_f32(values >> i * 8 & 15) * scale, moert__e2m1_to_f32(values >> (i * 8 + 4) & 15) * scale);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3]) : "memory");
+    const uint32_t to = wgmma::chunkAt(tile, static_cast<int>(threadIdx.x), block * 2 + half);
+    uint32_t first[2], second[2];
+    decodeFour(codes.values[half], scales, first);
+    decodeFour(codes.values[half] >> 16, scales, second);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(first[0]), "r"(first[1]), "r"(second[0]), "r"(second[1]) : "memory");
   }
 }
 
