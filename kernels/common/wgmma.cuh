@@ -10,8 +10,8 @@
 #ifndef MOE_KERNELS_WGMMA_CUH
 #define MOE_KERNELS_WGMMA_CUH
 
+#include "kernels/common/bulk.cuh"
 #include "lib/reference/numerics.h"
-#include <cstdint>
 
 namespace wgmma {
 
@@ -19,7 +19,7 @@ constexpr int kTileDepth = 64;     // elements of a tile's row
 constexpr int kTileRowBytes = 128; // of a tile's row
 constexpr int kStep = 16;          // elements that one instruction multiplies
 
-__device__ inline uint32_t sharedAddress(const void *shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
+using bulk::sharedAddress;
 
 // Where a chunk of a row lies.
 __device__ inline uint32_t chunkAt(uint32_t tile, int row, int chunk) { return tile + row * kTileRowBytes + ((chunk ^ (row & 7)) * 16); }
@@ -57,15 +57,7 @@ __device__ inline void arriveForBytes(unsigned long long *barrier, uint32_t byte
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes) : "memory");
 }
 
-__device__ inline void awaitPhase(unsigned long long *barrier, uint32_t phase) {
-  uint32_t isOver;
-  do
-    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                 : "=r"(isOver)
-                 : "r"(sharedAddress(barrier)), "r"(phase)
-                 : "memory");
-  while (!isOver);
-}
+__device__ inline void awaitPhase(unsigned long long *barrier, uint32_t phase) { bulk::awaitLoad(barrier, phase); }
 
 // Of the 128 threads of a warpgroup; `number` is at least 1: 0 is that of the block.
 __device__ inline void syncWarpgroup(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
@@ -129,6 +121,7 @@ MOE_PRODUCT(80, 40, 40, 41, 42)
 MOE_PRODUCT(96, 48, 48, 49, 50)
 MOE_PRODUCT(112, 56, 56, 57, 58)
 MOE_PRODUCT(128, 64, 64, 65, 66)
+#undef MOE_PRODUCT
 
 } // namespace wgmma
 
