@@ -29,17 +29,25 @@ __device__ inline void openBarrier(unsigned long long *barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(count) : "memory");
 }
 
+// Behind all `openBarrier`, in front of the block's barrier.
+__device__ inline void publishBarriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 // `fills`: the calls of `fill` by which a stage is full; 1 if the mover loads.
 __device__ inline void open(Barriers *barriers, int fills) {
   for (int i = 0; i < kBlockStages; ++i) {
     openBarrier(&barriers->full[i], fills);
     openBarrier(&barriers->free[i], 1);
   }
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publishBarriers();
 }
 
 __device__ inline void arrive(unsigned long long *barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(barrier)) : "memory");
+}
+
+// The barrier waits for so many bytes as well.
+__device__ inline void arriveForBytes(unsigned long long *barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes) : "memory");
 }
 
 __device__ inline void await(unsigned long long *barrier, uint32_t phase) {
@@ -69,10 +77,9 @@ __device__ inline void fill(Barriers *barriers, int number) {
 //===--- by the mover -----------------------------------------------------------------------------===//
 
 __device__ inline void load(char *stage, const char *from, uint32_t bytes, unsigned long long *full) {
-  const uint32_t barrier = sharedAddress(full);
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  arriveForBytes(full, bytes);
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(sharedAddress(stage)), "l"(from),
-               "r"(bytes), "r"(barrier)
+               "r"(bytes), "r"(sharedAddress(full))
                : "memory");
 }
 

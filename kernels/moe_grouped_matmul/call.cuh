@@ -1,7 +1,14 @@
 //===- call.cuh - what the kernels of moe.grouped_matmul share ----------------------------------------===//
 //
-// Three kernels in turn: planGroups checks the offsets and counts the row tiles of the groups, checkRowIds looks for the first id outside the rows,
-// and a product kernel, whose blocks take one tile after the other from the list that the plan describes. The host knows neither offsets nor tiles.
+// Three kernels in turn: planGroups checks the offsets and counts the tiles of the groups, checkRowIds looks for the first id outside the rows, and a
+// product kernel, whose blocks take one tile after the other from the list that the plan describes. The host knows neither offsets nor tiles.
+//
+// A product kernel says how it divides a group by a type with
+//
+//   static int64_t count(const Call &, int64_t rows)                             the tiles of a group
+//   static Tile at(const Call &, int64_t group, int64_t rows, int64_t number)    one of them; its rows are counted from the group's first
+//
+// The tiles of a group follow each other, those of the same weights side by side: they share them in the cache.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_GROUPED_MATMUL_CALL_CUH
@@ -9,13 +16,11 @@
 
 #include "kernels/common/block.cuh"
 #include "kernels/common/device.cuh"
+#include "kernels/common/formats.cuh"
 #include "lib/reference/swiglu.h"
+#include <cuda.h>
 
 namespace grouped_matmul {
-
-constexpr int kThreads = 256;               // of a product kernel's block
-constexpr int kColumnTile = 256;            // weight rows of a tile
-constexpr int kSumStride = kColumnTile + 8; // floats between rows of a tile's sums: lanes that write fragments meet different banks
 
 // The activation of an instance; at run time it is that of the call.
 enum class Activation { none, swiglu, atRunTime };
@@ -24,7 +29,7 @@ enum class Activation { none, swiglu, atRunTime };
 struct Plan {
   unsigned long long firstBadRow; // whose id is outside the rows; kNoRow: none
   int isSound;                    // the offsets are
-  int64_t firstTile[1];           // [groups + 1]: row tiles of the groups before
+  int64_t firstTile[1];           // [groups + 1]: tiles of the groups before
 };
 constexpr unsigned long long kNoRow = ~0ull;
 
@@ -34,6 +39,7 @@ struct Indices { // i32 or ui32
 };
 
 struct Call {
+  CUtensorMap map; // of the weights: mapWeights in launch.cu
   int64_t groups, rows, columns, depth, inRows, outColumns;
   const void *in, *weights, *bias; // bias may be NULL
   void *out;
@@ -43,6 +49,7 @@ struct Call {
   bool swiglu;
   moert__swiglu_form form;
   bool readsVectors, writesVectors; // rows, weights and out begin at multiples of 16 bytes
+  bool isMapped;                    // the copy engine has a map of the weights
   Plan *plan;
   moert__fault *fault;
   int op;
@@ -84,12 +91,10 @@ __device__ inline bool offsetsAreSound(const Call &call) {
   return false;
 }
 
-__device__ inline int64_t rowTilesOf(const Call &call, int64_t group, int rowTile) {
-  return (indexAt(call.offsets, group + 1) - indexAt(call.offsets, group) + rowTile - 1) / rowTile;
-}
+__device__ inline int64_t rowsOf(const Call &call, int64_t group) { return indexAt(call.offsets, group + 1) - indexAt(call.offsets, group); }
 
 // One block.
-__global__ void __launch_bounds__(kWideThreads) planGroups(const __grid_constant__ Call call, int rowTile) {
+template <typename Tiles> __global__ void __launch_bounds__(kWideThreads) planGroups(const __grid_constant__ Call call) {
   Plan *plan = call.plan;
   bool sound = offsetsAreSound(call);
   if (threadIdx.x == 0) {
@@ -100,7 +105,7 @@ __global__ void __launch_bounds__(kWideThreads) planGroups(const __grid_constant
   if (!sound) return;
   int64_t before = 0;
   for (int64_t first = 0; first < call.groups; first += kWideThreads) {
-    int64_t group = first + threadIdx.x, tiles = group < call.groups ? rowTilesOf(call, group, rowTile) : 0, total;
+    int64_t group = first + threadIdx.x, tiles = group < call.groups ? Tiles::count(call, rowsOf(call, group)) : 0, total;
     int64_t end = before + sumBefore(tiles, &total) + tiles;
     if (group < call.groups) plan->firstTile[group + 1] = end;
     before += total;
@@ -132,24 +137,24 @@ __device__ inline bool callIsSound(const Call &call) {
 struct Tile {
   int64_t group, firstRow, column; // `column` of out
   int rows;
+  bool isNarrow; // of those kernels that have two kinds
 };
 
 template <Activation kActivation> __device__ bool isGated(const Call &call) {
   return kActivation == Activation::atRunTime ? call.swiglu : kActivation == Activation::swiglu;
 }
 
-// Columns of out in a tile.
-__device__ inline int tileWidth(bool gated) { return gated ? kColumnTile / 2 : kColumnTile; }
-__device__ inline int64_t columnTiles(const Call &call, bool gated) { return (call.outColumns + tileWidth(gated) - 1) / tileWidth(gated); }
-__device__ inline int64_t countTiles(const Call &call, bool gated) { return call.plan->firstTile[call.groups] * columnTiles(call, gated); }
+__device__ inline int64_t ceilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The last group whose first row tile is at most `rowTile`: it has tiles. A warp probes 32 places at a time.
-__device__ inline int64_t groupOf(const Call &call, int64_t rowTile) {
+__device__ inline int64_t countTiles(const Call &call) { return call.plan->firstTile[call.groups]; }
+
+// The last group whose first tile is at most `number`: it has tiles. A warp probes 32 places at a time.
+__device__ inline int64_t groupOf(const Call &call, int64_t number) {
   int lane = threadIdx.x % 32;
   int64_t first = 0, count = call.groups;
   while (count > 1) {
     int64_t step = (count + 31) / 32;
-    bool reached = lane * step < count && call.plan->firstTile[first + lane * step] <= rowTile;
+    bool reached = lane * step < count && call.plan->firstTile[first + lane * step] <= number;
     int last = 31 - __clz(__ballot_sync(~0u, reached));
     first += last * step;
     count = count - last * step < step ? count - last * step : step;
@@ -157,39 +162,25 @@ __device__ inline int64_t groupOf(const Call &call, int64_t rowTile) {
   return first;
 }
 
-// The tiles of a group follow each other, those of the same weights side by side: they share them in the cache.
-__device__ inline Tile tileAt(const Call &call, int64_t number, int rowTile, bool gated) {
-  int64_t across = columnTiles(call, gated);
-  Tile tile;
-  tile.group = groupOf(call, number / across);
-  int64_t first = call.plan->firstTile[tile.group];
-  int64_t down = call.plan->firstTile[tile.group + 1] - first, within = number - first * across;
-  tile.firstRow = indexAt(call.offsets, tile.group) + within % down * rowTile;
-  int64_t rows = indexAt(call.offsets, tile.group + 1) - tile.firstRow;
-  tile.rows = static_cast<int>(rows < rowTile ? rows : rowTile);
-  tile.column = within / down * tileWidth(gated);
+template <typename Tiles> __device__ Tile tileAt(const Call &call, int64_t number) {
+  const int64_t group = groupOf(call, number);
+  Tile tile = Tiles::at(call, group, rowsOf(call, group), number - call.plan->firstTile[group]);
+  tile.firstRow += indexAt(call.offsets, group);
   return tile;
 }
 
-// Where the rows and the weight rows of a tile begin, in elements. What the tile has beyond the last repeats that one: it is multiplied and not
-// stored.
-struct Origins {
-  int64_t row[kThreads], weight[kThreads];
-};
-
 // Weight rows of a gated tile alternate, eight of the gate and the eight of the up projection that belong to them: both are then in the same tile.
+// What a tile has beyond the last row repeats that one: it is multiplied and not stored.
 __device__ inline int64_t weightRowOf(const Call &call, const Tile &tile, int place, bool gated) {
   int64_t column = tile.column + (gated ? place / 16 * 8 + place % 8 : place);
   if (column >= call.outColumns) column = call.outColumns - 1;
-  return gated && place % 16 >= 8 ? call.outColumns + column : column;
+  return tile.group * call.columns + (gated && place % 16 >= 8 ? call.outColumns + column : column);
 }
 
-// Called by all threads; the barrier behind it is the caller's.
-__device__ inline void findOrigins(const Call &call, const Tile &tile, bool gated, Origins *origins) {
-  int place = threadIdx.x;
-  int64_t row = tile.firstRow + (place < tile.rows ? place : tile.rows - 1);
-  origins->row[place] = (call.rowIds.data ? indexAt(call.rowIds, row) : row) * call.depth;
-  origins->weight[place] = (tile.group * call.columns + weightRowOf(call, tile, place, gated)) * call.depth;
+// The row that a place of a tile multiplies; likewise.
+__device__ inline int64_t rowOf(const Call &call, const Tile &tile, int place) {
+  const int64_t row = tile.firstRow + (place < tile.rows ? place : tile.rows - 1);
+  return call.rowIds.data ? indexAt(call.rowIds, row) : row;
 }
 
 //===--- results ----------------------------------------------------------------------------------===//
@@ -206,28 +197,33 @@ __device__ inline void storeEight(const Call &call, int64_t index, const float (
     to[0] = make_float4(values[0], values[1], values[2], values[3]);
     to[1] = make_float4(values[4], values[5], values[6], values[7]);
   } else {
-    alignas(16) uint16_t narrow[8];
-    for (int i = 0; i < 8; ++i) moert__store(call.outFormat, narrow, i, values[i]);
-    *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(call.out) + index) = *reinterpret_cast<const uint4 *>(narrow);
+    uint32_t pairs[4];
+    for (int i = 0; i < 4; ++i)
+      pairs[i] = call.outFormat == MOERT__BF16 ? pairTo16Bits<MOERT__BF16>(values[2 * i], values[2 * i + 1])
+                                               : pairTo16Bits<MOERT__F16>(values[2 * i], values[2 * i + 1]);
+    *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(call.out) + index) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 }
 
-// Bias, activation, row weight and rounding of a tile whose sums are in shared memory, [rows][kSumStride].
-__device__ inline void finishTile(const Call &call, const Tile &tile, bool gated, const float *sums) {
-  const int units = tileWidth(gated) / 8; // of eight columns
-  for (int unit = threadIdx.x; unit < tile.rows * units; unit += kThreads) {
-    int64_t row = tile.firstRow + unit / units, column = tile.column + unit % units * 8;
-    if (column >= call.outColumns) continue;
-    const float *from = sums + unit / units * kSumStride + unit % units * (gated ? 16 : 8);
-    float values[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      values[i] = addBias(call, tile.group, column + i, from[i]);
-      if (gated) values[i] = moert__swiglu(call.form, values[i], addBias(call, tile.group, call.outColumns + column + i, from[8 + i]));
-      if (call.rowWeights) values[i] *= call.rowWeights[row];
-    }
-    storeEight(call, row * call.outColumns + column, values);
+__device__ inline void loadFour(float *to, const float *from) { *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from); }
+
+// Bias, activation, row weight and rounding of eight columns, from the sums of their weight rows; of a gated tile, the eight of the gate and those of
+// the up projection behind them. `sums` is at a multiple of 16 bytes.
+__device__ inline void finishEight(const Call &call, int64_t group, int64_t row, int64_t column, bool gated, const float *sums) {
+  alignas(16) float values[8], ups[8];
+  loadFour(values, sums);
+  loadFour(values + 4, sums + 4);
+  if (gated) {
+    loadFour(ups, sums + 8);
+    loadFour(ups + 4, sums + 12);
   }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    values[i] = addBias(call, group, column + i, values[i]);
+    if (gated) values[i] = moert__swiglu(call.form, values[i], addBias(call, group, call.outColumns + column + i, ups[i]));
+    if (call.rowWeights) values[i] *= call.rowWeights[row];
+  }
+  storeEight(call, row * call.outColumns + column, values);
 }
 
 } // namespace grouped_matmul

@@ -2,8 +2,10 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/moe_grouped_matmul/sm90_fma.cuh"
-#include "kernels/moe_grouped_matmul/sm90_mma.cuh"
+#include "kernels/moe_grouped_matmul/sm90_wgmma.cuh"
+#include "lib/cuda/driver.h"
 #include "lib/reference/moe_grouped_matmul.h"
+#include <cudaTypedefs.h>
 
 namespace {
 
@@ -11,18 +13,21 @@ using namespace grouped_matmul;
 
 //===--- instances --------------------------------------------------------------------------------===//
 
-// A product kernel and what its launch needs.
+// A product kernel, the plan of its tiles, and what their launches need.
 struct Product {
+  void (*plan)(Call);
   void (*kernel)(Call);
-  int rowTile;
-  size_t shared; // of dynamic shared memory
+  int threads;
+  size_t shared;        // of dynamic shared memory
+  int rows, weightRows; // of a tile: at most, at least
 };
 
 template <moert__format kFormat, Activation kActivation> Product productOf() {
   if constexpr (kFormat == MOERT__F32)
-    return {sm90_moe_grouped_matmul_f32<kActivation>, kFmaRowTile, kFmaShared};
+    return {planGroups<FmaTiles>, sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, kFmaRowTile, kColumnTile};
   else
-    return {sm90_moe_grouped_matmul_mma<kFormat, kActivation>, kMmaRowTile, kMmaShared};
+    return {
+        planGroups<WarpgroupTiles>, sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kWarpgroupThreads, kWarpgroupShared, kMostRows, kBoxRows};
 }
 
 Product genericProduct(Dtype dtype) {
@@ -48,6 +53,12 @@ moert_status chooseProduct(int32_t instance, Dtype dtype, bool swiglu, Product *
 }
 
 //===--- the call ---------------------------------------------------------------------------------===//
+
+moert_status checkWeights(const moert__grouped_matmul &checked, const moert_moe_grouped_matmul_params *params) {
+  if (!checked.codes.there) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'weight_format' is \"%s\", must be \"none\" on GPUs",
+                     params->weight_format == MOERT_MOE_GROUPED_MATMUL_WEIGHT_FORMAT_NVFP4 ? "nvfp4" : "mxfp4");
+}
 
 Indices indicesOf(const moert_tensor *tensor) {
   return tensor ? Indices{moert__data(tensor), tensor->dtype.code == MOERT_CODE_UINT} : Indices{nullptr, false};
@@ -82,6 +93,35 @@ Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matm
   return call;
 }
 
+//===--- the map of the weights -------------------------------------------------------------------===//
+
+// cuTensorMapEncodeTiled; NULL if the driver does not have it.
+PFN_cuTensorMapEncodeTiled_v12000 findEncoder() {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encoder = [] {
+    void *function = nullptr;
+    return moert__cuda_find_function("cuTensorMapEncodeTiled", &function) ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
+  }();
+  return encoder;
+}
+
+// A box is 64 elements of 128 weight rows, of gated ones eight of either half in turn: dimensions are elements, eight rows, halves, eights of a half,
+// groups. Without a map the kernel copies by itself what begins anywhere, or is larger than the engine's coordinates.
+void mapWeights(Call *call, moert__format format) {
+  const PFN_cuTensorMapEncodeTiled_v12000 encode = findEncoder();
+  const int64_t kMost = INT32_MAX;
+  const bool fits = call->depth <= kMost && call->columns <= kMost && call->groups <= kMost;
+  if (!encode || !fits || !call->readsVectors || call->depth == 0 || call->columns == 0 || call->groups == 0) return;
+  const auto size = [](int64_t value) { return static_cast<cuuint64_t>(value); };
+  const int64_t halves = call->swiglu ? 2 : 1, row = call->depth * 2;
+  const cuuint64_t sizes[] = {size(call->depth), 8, size(halves), size(call->columns / halves / 8), size(call->groups)};
+  const cuuint64_t strides[] = {size(row), size(call->columns / halves * row), size(8 * row), size(call->columns * row)};
+  const cuuint32_t box[] = {wgmma::kTileDepth, 8, static_cast<cuuint32_t>(halves), static_cast<cuuint32_t>(kBoxRows / 8 / halves), 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1, 1};
+  const CUtensorMapDataType type = format == MOERT__BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  call->isMapped = encode(&call->map, type, 5, const_cast<void *>(call->weights), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 //===--- launches ---------------------------------------------------------------------------------===//
 
 // A block for each processor, but not more than there can be tiles: every group may have a last one that is not full.
@@ -89,8 +129,8 @@ moert_status chooseGrid(const Call &call, const Product &product, int32_t device
   int processors = 0;
   cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return failDevice(error, "the number of processors is not known");
-  int64_t down = call.rows / product.rowTile + (call.groups < call.rows ? call.groups : call.rows);
-  int64_t across = ceilDivide(call.outColumns, call.swiglu ? kColumnTile / 2 : kColumnTile);
+  int64_t down = call.rows / product.rows + (call.groups < call.rows ? call.groups : call.rows);
+  int64_t across = ceilDivide(call.outColumns, call.swiglu ? product.weightRows / 2 : product.weightRows);
   int64_t most = processors;
   *grid = down > 0 && across > most / down ? static_cast<unsigned>(most) : gridFor(down * across, most);
   if (*grid == 0) *grid = 1; // faults are reported even if there is nothing to multiply
@@ -101,14 +141,11 @@ moert_status launchProduct(const Call &call, const Product &product, const moert
   unsigned grid;
   moert_status status = chooseGrid(call, product, moert__context_device(context), &grid);
   if (status) return status;
-  cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void *>(product.kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(product.shared));
-  if (error != cudaSuccess) return failDevice(error, "a kernel cannot have its shared memory");
-  return launch(context, product.kernel, dim3(grid), kThreads, product.shared, call);
+  return launch(context, product.kernel, dim3(grid), product.threads, product.shared, call);
 }
 
 moert_status launchAll(const Call &call, const Product &product, const moert_context *context) {
-  moert_status status = launch(context, planGroups, dim3(1), kWideThreads, 0, call, product.rowTile);
+  moert_status status = launch(context, product.plan, dim3(1), kWideThreads, 0, call);
   if (!status && call.rowIds.data) status = launch(context, checkRowIds, dim3(gridFor(ceilDivide(call.rows, 256))), 256, 0, call);
   return status ? status : launchProduct(call, product, context);
 }
@@ -120,13 +157,16 @@ moert_status moert__cuda_moe_grouped_matmul(const moert_moe_grouped_matmul_param
   moert__grouped_matmul checked;
   moert_status status = moert__grouped_matmul_check(params, args, &checked);
   Product product;
+  if (!status) status = checkWeights(checked, params);
   if (!status) status = chooseProduct(instance, dtypeOf(args->rows), checked.swiglu, &product);
   if (status) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
   void *plan;
   status = moert_context_allocate(context, static_cast<int64_t>(sizeof(Plan)) + checked.groups * static_cast<int64_t>(sizeof(int64_t)), &plan);
   if (status) return status;
-  status = launchAll(makeCall(checked, args, context, static_cast<Plan *>(plan)), product, context);
+  Call call = makeCall(checked, args, context, static_cast<Plan *>(plan));
+  if (checked.in.format != MOERT__F32) mapWeights(&call, checked.in.format);
+  status = launchAll(call, product, context);
   moert__arena_rewind(context, mark);
   return status;
 }

@@ -11,9 +11,33 @@
 
 namespace grouped_matmul {
 
+constexpr int kThreads = 256;
+constexpr int kColumnTile = 256;            // weight rows of a tile
+constexpr int kSumStride = kColumnTile + 8; // floats between rows of a tile's sums
 constexpr int kFmaRowTile = 64;
 constexpr int kFmaDepth = 8; // divides every depth
 constexpr int kFmaShared = kFmaRowTile * kSumStride * sizeof(float);
+
+struct FmaTiles {
+  static __device__ int64_t width(const Call &call) { return call.swiglu ? kColumnTile / 2 : kColumnTile; } // columns of out
+  static __device__ int64_t count(const Call &call, int64_t rows) { return ceilOf(rows, kFmaRowTile) * ceilOf(call.outColumns, width(call)); }
+  static __device__ Tile at(const Call &call, int64_t group, int64_t rows, int64_t number) {
+    const int64_t down = ceilOf(rows, kFmaRowTile), first = number % down * kFmaRowTile;
+    return {group, first, number / down * width(call), static_cast<int>(rows - first < kFmaRowTile ? rows - first : kFmaRowTile), false};
+  }
+};
+
+// Where the rows and the weight rows of a tile begin, in elements.
+struct Origins {
+  int64_t row[kThreads], weight[kThreads];
+};
+
+// Called by all threads; the barrier behind it is the caller's.
+__device__ inline void findOrigins(const Call &call, const Tile &tile, bool gated, Origins *origins) {
+  const int place = static_cast<int>(threadIdx.x);
+  origins->row[place] = rowOf(call, tile, place) * call.depth;
+  origins->weight[place] = weightRowOf(call, tile, place, gated) * call.depth;
+}
 
 struct FmaStage {
   float rows[kFmaDepth][kFmaRowTile + 4], weights[kFmaDepth][kColumnTile + 4];
@@ -27,7 +51,7 @@ struct FmaPiece {
 
 __device__ inline void loadFour(float *to, const float *from, bool vector) {
   if (vector)
-    *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from);
+    loadFour(to, from);
   else
     for (int i = 0; i < 4; ++i) to[i] = from[i];
 }
@@ -87,6 +111,16 @@ __device__ inline void multiplyTile(const Call &call, const Origins &origins, Fm
     for (int j = 0; j < 8; ++j) to[(fmaRow() + i) * kSumStride + fmaColumn(j / 4) + j % 4] = sums[i][j];
 }
 
+// A tile from its sums in shared memory, [rows][kSumStride].
+__device__ inline void finishTile(const Call &call, const Tile &tile, bool gated, const float *sums) {
+  const int units = (gated ? kColumnTile / 2 : kColumnTile) / 8; // of eight columns
+  for (int unit = static_cast<int>(threadIdx.x); unit < tile.rows * units; unit += kThreads) {
+    const int row = unit / units, eight = unit % units;
+    if (tile.column + eight * 8 < call.outColumns)
+      finishEight(call, tile.group, tile.firstRow + row, tile.column + eight * 8, gated, sums + row * kSumStride + eight * (gated ? 16 : 8));
+  }
+}
+
 template <Activation kActivation> __global__ void __launch_bounds__(kThreads) sm90_moe_grouped_matmul_f32(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Origins origins;
@@ -94,9 +128,9 @@ template <Activation kActivation> __global__ void __launch_bounds__(kThreads) sm
   float *sums = reinterpret_cast<float *>(shared);
   if (!callIsSound(call)) return;
   const bool gated = isGated<kActivation>(call);
-  const int64_t tiles = countTiles(call, gated);
+  const int64_t tiles = countTiles(call);
   for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
-    Tile tile = tileAt(call, number, kFmaRowTile, gated);
+    const Tile tile = tileAt<FmaTiles>(call, number);
     findOrigins(call, tile, gated, &origins);
     __syncthreads();
     multiplyTile(call, origins, stage, sums);

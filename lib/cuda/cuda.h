@@ -17,6 +17,7 @@
 #ifndef MOERT_CUDA_H
 #define MOERT_CUDA_H
 
+#include "lib/cuda/driver.h"
 #include "lib/runtime/backend.h"
 #include <cuda_runtime_api.h>
 
@@ -36,9 +37,6 @@ int32_t moert__cuda_enter(int32_t device);
 void moert__cuda_leave(int32_t entered);
 // One of those that were entered before: for what concerns no particular one, and must not make a context on another.
 int32_t moert__cuda_some_device(void);
-
-// A function of the driver by its name; false: it does not have it.
-bool moert__cuda_find_function(const char *name, void *function);
 
 // Have the code of a kernel on the thread's device, where it would else come with the first launch.
 cudaError_t moert__cuda_load_kernel(cudaKernel_t kernel);

@@ -39,6 +39,8 @@ def Moe_AnyElement : AnyTypeOf<[F32, F16, BF16, F8E4M3FN, F8E5M2, F8E8M0FNU, F64
 def Moe_Float1     : Moe_Buffer<"1-D tensor or memref of bf16, f16 or f32", [BF16, F16, F32], 1>;
 def Moe_Float2     : Moe_Buffer<"2-D tensor or memref of bf16, f16 or f32", [BF16, F16, F32], 2>;
 def Moe_Float3     : Moe_Buffer<"3-D tensor or memref of bf16, f16 or f32", [BF16, F16, F32], 3>;
+def Moe_FloatOrCodes3 : Moe_Buffer<"3-D tensor or memref of bf16, f16, f32 or i8 (signless or ui8)", [BF16, F16, F32, I8, UI8], 3>;
+def Moe_CodeScales3 : Moe_Buffer<"3-D tensor or memref of f8E4M3FN, f8E8M0FNU or i8 (signless or ui8)", [F8E4M3FN, F8E8M0FNU, I8, UI8], 3>;
 def Moe_FloatN     : Moe_Buffer<"tensor or memref of bf16, f16 or f32", [BF16, F16, F32]>;
 def Moe_F32x1      : Moe_Buffer<"1-D tensor or memref of f32", [F32], 1>;
 def Moe_F32x2      : Moe_Buffer<"2-D tensor or memref of f32", [F32], 2>;

@@ -41,15 +41,56 @@ static moert_status check_multiple(const moert_tensor *tensor, const char *name,
                      tensor->shape[dimension], factor);
 }
 
-static moert_status check_weights(const matmul *call, const moert_moe_grouped_matmul_args *args) {
+static moert_status check_plain_weights(const matmul *call, const moert_moe_grouped_matmul_args *args) {
   const moert_tensor *rows = args->rows, *weights = args->weights;
-  moert_status status = check_multiple(rows, "rows", 1, 8); // C1
-  if (status) return status;
+  if (args->weight_scales) // C9
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'weight_scales' is set, must be NULL where weight_format is none");
+  if (args->weight_global_scale) // C10
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'weight_global_scale' is set, must be NULL where weight_format is none");
   if (!moert__dtype_equal(weights->dtype, rows->dtype)) // C2
     return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'weights': element type %s, must be %s as that of 'rows'",
                        moert__dtype_name(weights->dtype), moert__dtype_name(rows->dtype));
-  status = moert__check_dimension(weights, "weights", 2, call->depth, "dimension 1 of 'rows'");
-  return status ? status : check_multiple(weights, "weights", 1, call->swiglu ? 16 : 8);
+  return moert__check_dimension(weights, "weights", 2, call->depth, "dimension 1 of 'rows'");
+}
+
+static bool is_byte(moert_dtype dtype) { return (dtype.code == MOERT_CODE_INT || dtype.code == MOERT_CODE_UINT) && dtype.bits == 8; }
+
+static moert_status check_scales(const matmul *call, const moert_tensor *scales, const moert_tensor *weights) { // C9
+  const int format = call->codes.format, block = moert__block_size(format);
+  if (!is_byte(scales->dtype) && scales->dtype.code != (format == MOERT__NVFP4 ? MOERT_CODE_F8E4M3FN : MOERT_CODE_F8E8M0FNU))
+    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'weight_scales': element type %s, must be %s, i8 or ui8 for weight_format %s",
+                       moert__dtype_name(scales->dtype), format == MOERT__NVFP4 ? "f8E4M3FN" : "f8E8M0FNU",
+                       format == MOERT__NVFP4 ? "nvfp4" : "mxfp4");
+  moert_status status = moert__check_dimension(scales, "weight_scales", 0, weights->shape[0], "dimension 0 of 'weights'");
+  if (!status) status = moert__check_dimension(scales, "weight_scales", 1, weights->shape[1], "dimension 1 of 'weights'");
+  const char *columns = block == 16 ? "a sixteenth of dimension 1 of 'rows'" : "a thirty-second of dimension 1 of 'rows'";
+  return status ? status : moert__check_dimension(scales, "weight_scales", 2, call->depth / block, columns);
+}
+
+static moert_status check_codes(const matmul *call, const moert_moe_grouped_matmul_args *args) {
+  const moert_tensor *rows = args->rows, *weights = args->weights;
+  if (rows->dtype.code != MOERT_CODE_BFLOAT) // C2
+    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'rows': element type %s, must be bf16 with a weight_format",
+                       moert__dtype_name(rows->dtype));
+  if (!is_byte(weights->dtype))
+    return moert__fail(MOERT_ERROR_INVALID_DTYPE, "operand 'weights': element type %s, must be i8 or ui8 with a weight_format",
+                       moert__dtype_name(weights->dtype));
+  if (!args->weight_scales) // C9
+    return moert__fail(MOERT_ERROR_NULL_POINTER, "operand 'weight_scales' is NULL, must be set with a weight_format");
+  if (args->weight_global_scale && call->codes.format != MOERT__NVFP4) // C10
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'weight_global_scale' is set, must be NULL where weight_format is mxfp4");
+  moert_status status = check_multiple(rows, "rows", 1, moert__block_size(call->codes.format)); // C8
+  if (!status) status = moert__check_dimension(weights, "weights", 2, call->depth / 2, "half of dimension 1 of 'rows'");
+  if (!status) status = check_scales(call, args->weight_scales, weights);
+  if (!status && args->weight_global_scale)
+    status = moert__check_dimension(args->weight_global_scale, "weight_global_scale", 0, call->groups, "dimension 0 of 'weights'");
+  return status;
+}
+
+static moert_status check_weights(const matmul *call, const moert_moe_grouped_matmul_args *args) {
+  moert_status status = check_multiple(args->rows, "rows", 1, 8); // C1
+  if (!status) status = call->codes.there ? check_codes(call, args) : check_plain_weights(call, args);
+  return status ? status : check_multiple(args->weights, "weights", 1, call->swiglu ? 16 : 8);
 }
 
 static moert_status check_shapes(const matmul *call, const moert_moe_grouped_matmul_args *args) {
@@ -72,6 +113,16 @@ static operand operand_of(const moert_tensor *tensor) {
   return (operand){moert__format_of(tensor->dtype.code, tensor->dtype.bits), moert__data(tensor)};
 }
 
+static moert__grouped_matmul_codes make_codes(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args) {
+  moert__grouped_matmul_codes codes = {.there = params->weight_format != MOERT_MOE_GROUPED_MATMUL_WEIGHT_FORMAT_NONE};
+  if (!codes.there) return codes;
+  codes.format = params->weight_format == MOERT_MOE_GROUPED_MATMUL_WEIGHT_FORMAT_NVFP4 ? MOERT__NVFP4 : MOERT__MXFP4;
+  codes.values = moert__data(args->weights);
+  if (args->weight_scales) codes.scales = moert__data(args->weight_scales);
+  if (args->weight_global_scale) codes.global_scales = moert__data(args->weight_global_scale);
+  return codes;
+}
+
 static matmul make_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args) {
   matmul call = {.swiglu = params->activation == MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU};
   call.form = (moert__swiglu_form){params->limit > 0, (float)params->alpha, (float)params->limit};
@@ -82,7 +133,8 @@ static matmul make_matmul(const moert_moe_grouped_matmul_params *params, const m
   call.in_rows = args->rows->shape[0];
   call.out_columns = call.swiglu ? call.columns / 2 : call.columns;
   call.in = operand_of(args->rows);
-  call.weights = operand_of(args->weights);
+  call.codes = make_codes(params, args);
+  if (!call.codes.there) call.weights = operand_of(args->weights);
   call.bias = operand_of(args->bias);
   call.out = operand_of(args->out);
   call.row_weights = operand_of(args->row_weights).data;
@@ -162,10 +214,32 @@ static void gather_rows(const product *work, int64_t first, int64_t count) {
   }
 }
 
+// `first` is the first element of a weight row, and they are whole rows.
+static void decode(const matmul *call, int64_t first, int64_t count, float *to) {
+  const int block = moert__block_size(call->codes.format);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t scale = call->codes.scales[(first + i) / block], code = call->codes.values[(first + i) / 2] >> (i % 2 * 4) & 15;
+    to[i] = moert__e2m1_to_f32(code) * (call->codes.format == MOERT__NVFP4 ? moert__e4m3_to_f32(scale) : moert__e8m0_to_f32(scale));
+  }
+}
+
+// The factor of the decoder, of all sums of the group.
+static void scale_sums(const matmul *call, int64_t group, moert__tile_sums *sums) {
+  if (!call->codes.global_scales) return;
+  const float inverse = moert__divide(1.0f, call->codes.global_scales[group]);
+  for (int64_t c = 0; c < MOERT__TILE_COLUMNS; ++c)
+    for (int64_t lane = 0; lane < MOERT__TILE_ROWS; ++lane) sums->of[c][lane] *= inverse;
+}
+
 static void multiply_columns(const product *work, int64_t group, int64_t column, moert__tile_sums *sums) {
   const matmul *call = work->call;
-  widen(call->weights, (group * call->columns + column) * call->depth, MOERT__TILE_COLUMNS * call->depth, work->column_block);
+  const int64_t first = (group * call->columns + column) * call->depth, count = MOERT__TILE_COLUMNS * call->depth;
+  if (call->codes.there)
+    decode(call, first, count, work->column_block);
+  else
+    widen(call->weights, first, count, work->column_block);
   work->multiply(call->depth, work->row_block, work->column_block, sums);
+  scale_sums(call, group, sums);
 }
 
 //===--- activation -------------------------------------------------------------------------------===//

@@ -80,6 +80,10 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
     - `activation = "swiglu"`: the first half of a group's weight rows is the gate, the second half the up
       projection, and the result is `silu(gate) * up`. With `limit` (greater than 0) the clamped form: `g' = min(g, limit)`,
       `u' = clamp(u, -limit, limit)`, result `g' * sigmoid(alpha * g') * (u' + 1)`. 0 means no clamp, and `alpha` is not used.
+    - `weight_format`: the weights are codes of 4 bits, two a byte, the first in the low half, and each 16 (`nvfp4`) or 32 (`mxfp4`) of a weight row
+      share one of `weight_scales`: docs/formats.md has the numbers. A weight is code times scale, which bf16 holds exactly. The sums of group g are
+      multiplied by `1 / weight_global_scale[g]`, the reciprocal of the encoder's factor, as `moe.dequantize` has it; one rounding each.
+      The host backend has this; on GPUs it is a run-time error.
     - Products accumulate in f32; the reference adds them by fused multiply-add in ascending k, starting from 0, and adds the
       bias (converted to f32) at the end. One rounding to the element type of `out`, after activation and row weight.
     - `offsets` that descend, are negative or exceed the rows, and row ids outside `rows`, are run-time errors; nothing is written then.
@@ -89,26 +93,35 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
 
     Constraints:
     - C1: `rows` is [R, K] with K a multiple of 8.
-    - C2: `weights` is [G, N, K] of the element type of `rows`, with N a multiple of 8 (of 16 with `swiglu`).
+    - C2: `weights` is [G, N, K] of the element type of `rows`, with N a multiple of 8 (of 16 with `swiglu`); with a `weight_format`
+      [G, N, K / 2] of i8 or ui8, and `rows` is of bf16.
     - C3: `offsets` is [G + 1].
     - C4: `out` is [R, N], or [R, N / 2] with `swiglu`; with `row_ids` [R'], R is R'.
     - C5: `bias`, if present, is [G, N].
     - C6: `row_weights`, if present, is [R].
     - C7: `limit` >= 0, and only with `swiglu`; `alpha` other than 1 only with `limit`.
+    - C8: with `weight_format` K is a multiple of 16 (`nvfp4`) or 32 (`mxfp4`).
+    - C9: `weight_scales` is there with a `weight_format`, and only then: [G, N, K / 16] of f8E4M3FN or i8 for `nvfp4`, [G, N, K / 32] of f8E8M0FNU
+      or i8 for `mxfp4`. i8 is signless or ui8.
+    - C10: `weight_global_scale` is [G], and goes with `nvfp4`.
   }];
   let arguments = (ins
-      Moe_Float2:$rows, Moe_I32x1:$offsets, Moe_Float3:$weights, Optional<Moe_Float2>:$bias,
-      Optional<Moe_I32x1>:$row_ids, Optional<Moe_F32x1>:$row_weights,
+      Moe_Float2:$rows, Moe_I32x1:$offsets, Moe_FloatOrCodes3:$weights, Optional<Moe_CodeScales3>:$weight_scales,
+      Optional<Moe_F32x1>:$weight_global_scale, Optional<Moe_Float2>:$bias, Optional<Moe_I32x1>:$row_ids, Optional<Moe_F32x1>:$row_weights,
       Moe_Float2:$out, Moe_Context:$device_context,
       DefaultValuedAttr<Moe_OneOf<["none", "swiglu"]>, "\"none\"">:$activation,
       DefaultValuedAttr<Moe_Float, "1.0">:$alpha,
       DefaultValuedAttr<Moe_Float, "0.0">:$limit,
-      DefaultValuedAttr<Moe_OneOf<["f32"]>, "\"f32\"">:$accumulator);
+      DefaultValuedAttr<Moe_OneOf<["f32"]>, "\"f32\"">:$accumulator,
+      DefaultValuedAttr<Moe_OneOf<["none", "nvfp4", "mxfp4"]>, "\"none\"">:$weight_format);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["out"];
   let kept = ["out"];
+  let since = ["weight_scales=2", "weight_global_scale=2"];
   let assemblyFormat = [{
     `rows` `(` $rows `:` type($rows) `)` `offsets` `(` $offsets `:` type($offsets) `)` `weights` `(` $weights `:` type($weights) `)`
+    (`scales` `(` $weight_scales^ `:` type($weight_scales) `)`)?
+    (`global_scale` `(` $weight_global_scale^ `:` type($weight_global_scale) `)`)?
     (`bias` `(` $bias^ `:` type($bias) `)`)? (`row_ids` `(` $row_ids^ `:` type($row_ids) `)`)?
     (`row_weights` `(` $row_weights^ `:` type($row_weights) `)`)?
     `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?

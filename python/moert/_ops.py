@@ -52,8 +52,10 @@ _moe_dispatch = Op(
     'combine_payload_offset')
 _moe_grouped_matmul = Op(
     'moe_grouped_matmul',
-    [('activation', ('none', 'swiglu')), ('alpha', FLOAT), ('limit', FLOAT), ('accumulator', ('f32',))],
-    [('rows', TENSOR), ('offsets', TENSOR), ('weights', TENSOR), ('bias', TENSOR), ('row_ids', TENSOR), ('row_weights', TENSOR), ('out', TENSOR)])
+    [('activation', ('none', 'swiglu')), ('alpha', FLOAT), ('limit', FLOAT), ('accumulator', ('f32',)), ('weight_format', ('none', 'nvfp4',
+     'mxfp4'))],
+    [('rows', TENSOR), ('offsets', TENSOR), ('weights', TENSOR), ('weight_scales', TENSOR), ('weight_global_scale', TENSOR), ('bias', TENSOR),
+     ('row_ids', TENSOR), ('row_weights', TENSOR), ('out', TENSOR)])
 _moe_initialize = Op(
     'moe_initialize',
     [('max_num_tokens', INT), ('dispatch_bytes_per_token', INT), ('combine_bytes_per_token', INT), ('eplb_stats_num_experts', INT), ('ep_size',
@@ -275,13 +277,15 @@ def moe_dispatch(context, *, topk_ids, payloads, workspace, metainfo, runtime_ma
                          eplb_gathered_stats])
 
 
-def moe_grouped_matmul(context, *, rows, offsets, weights, out, bias=None, row_ids=None, row_weights=None, activation='none', alpha=1.0,
-                       limit=0.0, accumulator='f32', kernel=None):
+def moe_grouped_matmul(context, *, rows, offsets, weights, out, weight_scales=None, weight_global_scale=None, bias=None, row_ids=None,
+                       row_weights=None, activation='none', alpha=1.0, limit=0.0, accumulator='f32', weight_format='none', kernel=None):
     """moe.grouped_matmul: Rows times the weights of their group. Local.
 
     rows: 2-D tensor of bf16, f16 or f32
     offsets: 1-D tensor of i32 (signless or ui32)
-    weights: 3-D tensor of bf16, f16 or f32
+    weights: 3-D tensor of bf16, f16, f32 or i8 (signless or ui8)
+    weight_scales: 3-D tensor of f8E4M3FN, f8E8M0FNU or i8 (signless or ui8) (optional)
+    weight_global_scale: 1-D tensor of f32 (optional)
     bias: 2-D tensor of bf16, f16 or f32 (optional)
     row_ids: 1-D tensor of i32 (signless or ui32) (optional)
     row_weights: 1-D tensor of f32 (optional)
@@ -290,9 +294,10 @@ def moe_grouped_matmul(context, *, rows, offsets, weights, out, bias=None, row_i
     alpha: a finite number
     limit: a finite number
     accumulator: 'f32'
+    weight_format: 'none' or 'nvfp4' or 'mxfp4'
     """
-    return _moe_grouped_matmul(context, kernel, [activation, alpha, limit, accumulator], [rows, offsets, weights, bias, row_ids, row_weights,
-                               out])
+    return _moe_grouped_matmul(context, kernel, [activation, alpha, limit, accumulator, weight_format], [rows, offsets, weights, weight_scales,
+                               weight_global_scale, bias, row_ids, row_weights, out])
 
 
 def moe_initialize(context, *, workspace, metainfo, max_num_tokens, dispatch_bytes_per_token, combine_bytes_per_token, eplb_stats_num_experts=0,

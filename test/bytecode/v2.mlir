@@ -74,3 +74,17 @@ func.func @in_part(%x: memref<4x?x16xbf16>, %ws: memref<?xi8>, %info: memref<16x
     outs(%codes : memref<?x8xi8>) output_scales(%scales : memref<?x1xf8E4M3FN>) context(%ctx) {top_k = 2 : i64, hidden_size = 16 : i64, output_format = "nvfp4"}
   return
 }
+
+// CHECK-LABEL: func.func @codes
+// CHECK: moe.grouped_matmul {{.*}} scales({{.*}} global_scale({{.*}} bias({{.*}} row_ids({{.*}} row_weights({{.*}} {activation = "swiglu", weight_format = "nvfp4"}
+// CHECK: moe.grouped_matmul {{.*}} weights(%{{[^ ]*}} : memref<4x32x32xui8>) scales(%{{[^ ]*}} : memref<4x32x2xf8E8M0FNU>) outs({{.*}} {weight_format = "mxfp4"}
+func.func @codes(%rows: memref<?x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xui8>, %scales: memref<4x32x4xf8E4M3FN>, %factors: memref<4xf32>,
+                 %mx_scales: memref<4x32x2xf8E8M0FNU>, %bias: memref<4x32xf32>, %ids: memref<?xi32>, %row_weights: memref<?xf32>, %half: memref<?x16xbf16>,
+                 %out: memref<?x32xf32>, %ctx: !moe.context) {
+  moe.grouped_matmul rows(%rows : memref<?x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xui8>)
+    scales(%scales : memref<4x32x4xf8E4M3FN>) global_scale(%factors : memref<4xf32>) bias(%bias : memref<4x32xf32>) row_ids(%ids : memref<?xi32>)
+    row_weights(%row_weights : memref<?xf32>) outs(%half : memref<?x16xbf16>) context(%ctx) {activation = "swiglu", weight_format = "nvfp4"}
+  moe.grouped_matmul rows(%rows : memref<?x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xui8>)
+    scales(%mx_scales : memref<4x32x2xf8E8M0FNU>) outs(%out : memref<?x32xf32>) context(%ctx) {weight_format = "mxfp4"}
+  return
+}

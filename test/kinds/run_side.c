@@ -51,7 +51,7 @@ static moert_status route(const moert_tensor *logits, const moert_tensor *ids, c
 static moert_status multiply(const moert_tensor *rows, const moert_tensor *offsets, const moert_tensor *weights, const moert_tensor *out,
                              moert_context *context) {
   moert_moe_grouped_matmul_params params = MOERT_MOE_GROUPED_MATMUL_PARAMS_INIT;
-  moert_moe_grouped_matmul_args args = {sizeof args, rows, offsets, weights, NULL, NULL, NULL, out};
+  moert_moe_grouped_matmul_args args = {sizeof args, rows, offsets, weights, NULL, NULL, NULL, NULL, NULL, out};
   return moert_moe_grouped_matmul(&params, &args, NULL, context);
 }
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from formats_model import FORMATS
 from moert import MoertError, call, decode, encode, expect_error, run_ranks, typed
 from route import sigmoid_f32
 
@@ -22,14 +23,36 @@ def bits_of(array):
     return array.view(np.uint32 if array.itemsize == 4 else np.uint16)
 
 
+class CodedWeights:
+    """Weights of 4 bits. `values` holds a code for each weight, `scales` one for each block; `factors` are the encoder's, of the groups."""
+
+    def __init__(self, format, values, scales, factors=None, value_type='i8', scale_type='i8'):
+        numbers = FORMATS[format]
+        self.format, self.factors = format, factors
+        self.bytes = typed((values[..., 0::2] | values[..., 1::2] << 4).astype(np.uint8).view(np.int8), value_type)
+        self.scales = typed(scales.astype(np.uint8).view(np.int8), scale_type)
+        elements = np.array([float(m) for m in numbers.elements.magnitudes])
+        signed = np.where(values & 8, -1, 1) * elements[values & 7]
+        magnitudes = np.array([float(m) for m in numbers.scales.magnitudes] + [np.nan])
+        steps = magnitudes[scales & 0x7f] * np.where(scales & 0x80, -1, 1) if numbers.scales.sign else magnitudes[scales]
+        self.numbers = signed * np.repeat(steps, numbers.block, axis=-1)
+
+    @staticmethod
+    def random(rng, format, groups, columns, depth, scale_codes, **options):
+        block = FORMATS[format].block
+        return CodedWeights(format, rng.integers(0, 16, (groups, columns, depth)), rng.choice(scale_codes, (groups, columns, depth // block)), **options)
+
+
 class Case:
     """The operands and parameters of a call, by value; `offsets` may begin after and end before the rows."""
 
     def __init__(self, rows, weights, offsets, dtype='f32', out_dtype='f32', bias=None, bias_dtype='f32', row_ids=None, row_weights=None,
                  activation='none', alpha=1.0, limit=0.0):
         self.dtype, self.out_dtype, self.bias_dtype = dtype, out_dtype, bias_dtype
-        self.row_bits, self.weight_bits = encode(rows, dtype), encode(weights, dtype)
-        self.rows, self.weights = decode(self.row_bits, dtype), decode(self.weight_bits, dtype)
+        self.coded = weights if isinstance(weights, CodedWeights) else None
+        self.row_bits = encode(rows, dtype)
+        self.weight_bits = None if self.coded else encode(weights, dtype)
+        self.rows, self.weights = decode(self.row_bits, dtype), self.coded.numbers if self.coded else decode(self.weight_bits, dtype)
         self.bias_bits = None if bias is None else encode(bias, bias_dtype)
         self.bias = None if bias is None else decode(self.bias_bits, bias_dtype)
         self.offsets, self.row_ids = np.asarray(offsets), row_ids
@@ -43,9 +66,12 @@ class Case:
         out_dtype = changes.pop('out_dtype', self.out_dtype)
         out = np.empty((self.count, changes.pop('columns', self.columns)), np.float32 if out_dtype == 'f32' else np.uint16)
         bits_of(out)[:] = POISON[out_dtype]
-        operands = dict(rows=typed(self.row_bits, self.dtype), weights=typed(self.weight_bits, self.dtype), offsets=self.offsets,
+        weights = self.coded.bytes if self.coded else typed(self.weight_bits, self.dtype)
+        operands = dict(rows=typed(self.row_bits, self.dtype), weights=weights, offsets=self.offsets,
                         bias=None if self.bias is None else typed(self.bias_bits, self.bias_dtype), row_ids=self.row_ids,
                         row_weights=self.row_weights, activation=self.activation, alpha=self.alpha, limit=self.limit)
+        if self.coded:
+            operands.update(weight_format=self.coded.format, weight_scales=self.coded.scales, weight_global_scale=self.coded.factors)
         operands.update(changes)
         rank.op('moe.grouped_matmul', out=typed(out, out_dtype), **operands)
         return bits_of(out)
@@ -89,6 +115,9 @@ def expected_row(case, group, r, source):
     depth = products.shape[1]
     value = products.sum(axis=1)
     bound = depth * (2.0 ** -23 * np.abs(products).sum(axis=1) + 2.0 ** -150)  # the last where sums are subnormal
+    if case.coded and case.coded.factors is not None:
+        factor = float(case.coded.factors[group])
+        value, bound = value / factor, bound / factor + 2.0 ** -22 * np.abs(value / factor)
     if case.bias is not None:
         value = value + case.bias[group]
         bound = bound + 2.0 ** -24 * np.abs(value)
@@ -276,6 +305,69 @@ def test_repeated_calls(rank):
         np.testing.assert_array_equal(case.run(rank), first)
 
 
+# --- weights of 4 bits ----------------------------------------------------------------------------------
+
+SCALE_CODES = {'nvfp4': (0, 1, 7, 8, *range(0x28, 0x40), 0xb8), 'mxfp4': tuple(range(119, 132))}
+SCALE_TYPES = {'nvfp4': 'f8E4M3FN', 'mxfp4': 'f8E8M0FNU'}
+
+
+def test_codes(rank):
+    rng = np.random.default_rng(21)
+    activations = (('none', 1.0, 0.0), ('swiglu', 1.0, 0.0), ('swiglu', 1.702, 7.0))
+    for format, out_dtype, (activation, alpha, limit), options in itertools.product(('nvfp4', 'mxfp4'), DTYPES, activations, range(8)):
+        biased, gathered, weighted = options & 1, options & 2, options & 4
+        block = FORMATS[format].block
+        count, depth, groups = int(rng.choice([1, 7, 40])), block * int(rng.choice([0, 1, 2, 5])), int(rng.choice([1, 5, 9]))
+        columns, sources = int(rng.choice([16, 48])), int(rng.choice([1, 3, 50])) if gathered else count
+        weights = CodedWeights.random(rng, format, groups, columns, depth, SCALE_CODES[format], value_type=str(rng.choice(['i8', 'ui8'])),
+                                      scale_type=str(rng.choice(['i8', 'ui8', SCALE_TYPES[format]])),
+                                      factors=rng.uniform(0.5, 20, groups).astype(np.float32) if format == 'nvfp4' and weighted else None)
+        check(rank, Case(rng.normal(size=(sources, depth)) / 16, weights, random_offsets(rng, count, groups, np.int32), 'bf16', out_dtype,
+                         bias=rng.normal(size=(groups, columns)) if biased else None, bias_dtype=str(rng.choice(DTYPES)),
+                         row_ids=rng.integers(0, sources, count).astype(np.int32) if gathered else None,
+                         row_weights=rng.normal(size=count) if weighted else None, activation=activation, alpha=alpha, limit=limit))
+
+
+def test_code_bits(rank):
+    """Every code with every scale that is a number, to the bit: sums, then the decoder's factor."""
+    rng = np.random.default_rng(22)
+    for format, scale_codes in (('nvfp4', range(0x7f)), ('nvfp4', range(0x80, 0xff)), ('mxfp4', range(2, 250))):
+        scale_codes, block = np.array(scale_codes), FORMATS[format].block
+        columns = len(scale_codes) // 8 * 8 + 8
+        scales = np.resize(scale_codes, (1, columns, 1))
+        values = np.stack([rng.permutation(np.arange(block) % 16) for _ in range(columns)])[None]
+        factors = np.array([3.7], np.float32) if format == 'nvfp4' else None
+        case = Case(rng.normal(size=(2, block)), CodedWeights(format, values, scales, factors), np.array([0, 2], np.int32), 'bf16')
+        got = value_of(case.run(rank), 'f32')
+        for r in range(2):
+            exact = [exact_sum(case.rows[r], w) for w in case.weights[0]]
+            if factors is not None:
+                inverse = round_f32(1 / Fraction(float(factors[0])))
+                exact = [round_f32(Fraction(e) * Fraction(inverse)) for e in exact]
+            np.testing.assert_array_equal(got[r], exact)
+
+
+def test_codes_are_numbers(rank):
+    """The same bits as with the weights in bf16, which holds them."""
+    rng = np.random.default_rng(23)
+    for format, activation in itertools.product(('nvfp4', 'mxfp4'), ('none', 'swiglu')):
+        coded = CodedWeights.random(rng, format, 3, 32, 96, SCALE_CODES[format])
+        rows, offsets = rng.normal(size=(20, 96)), np.array([0, 9, 9, 20], np.int32)
+        np.testing.assert_array_equal(Case(rows, coded, offsets, 'bf16', activation=activation).run(rank),
+                                      Case(rows, coded.numbers, offsets, 'bf16', activation=activation).run(rank))
+
+
+def test_scales_without_number(rank):
+    """A scale that is NaN makes its weight rows NaN, codes of zero too; no other."""
+    for format, nans in (('nvfp4', (0x7f, 0xff)), ('mxfp4', (0xff,))):
+        for nan in nans:
+            scales = np.full((1, 8, 2), 0x38 if format == 'nvfp4' else 127)
+            scales[0, 3, 1] = nan
+            weights = CodedWeights(format, np.zeros((1, 8, 2 * FORMATS[format].block), int), scales)
+            got = value_of(Case(np.ones((1, weights.numbers.shape[2])), weights, np.array([0, 1], np.int32), 'bf16').run(rank), 'f32')
+            np.testing.assert_array_equal(np.isnan(got[0]), np.arange(8) == 3)
+
+
 # --- errors -------------------------------------------------------------------------------------------
 
 def refuser(rank, shared):
@@ -322,6 +414,33 @@ def test_parameter_errors(rank):  # C7
     refuse('INVALID_ARGUMENT', "parameter 'limit' is 1e+40, beyond the largest f32, 3.40282e+38", limit=1e40, activation='swiglu')
 
 
+def test_code_errors(rank):
+    rows, codes = typed(np.zeros((6, 32), np.uint16), 'bf16'), np.zeros((3, 16, 16), np.int8)
+    scales = typed(np.zeros((3, 16, 2), np.int8), 'f8E4M3FN')
+    refuse = refuser(rank, dict(rows=rows, weights=codes, weight_scales=scales, weight_format='nvfp4', offsets=np.zeros(4, np.int32)))
+    refuse('INVALID_DTYPE', "operand 'rows': element type f16, must be bf16 with a weight_format", rows=np.zeros((6, 32), np.float16))  # C2
+    refuse('INVALID_DTYPE', "operand 'weights': element type f32, must be i8 or ui8 with a weight_format", weights=zeros(3, 16, 16))
+    refuse('INVALID_SHAPE', "operand 'weights' dimension 2 is 32, must equal half of dimension 1 of 'rows' = 16", weights=np.zeros((3, 16, 32), np.int8))
+    refuse('INVALID_SHAPE', "operand 'rows' dimension 1 is 24, must be a multiple of 16", rows=typed(np.zeros((6, 24), np.uint16), 'bf16'))  # C8
+    refuse('INVALID_SHAPE', "operand 'rows' dimension 1 is 48, must be a multiple of 32", rows=typed(np.zeros((6, 48), np.uint16), 'bf16'),
+           weight_format='mxfp4')
+    refuse('NULL_POINTER', "operand 'weight_scales' is NULL, must be set with a weight_format", weight_scales=None)  # C9
+    refuse('INVALID_ARGUMENT', "operand 'weight_scales' is set, must be NULL where weight_format is none", weight_format='none')
+    refuse('INVALID_DTYPE', "operand 'weight_scales': element type f8E8M0FNU, must be f8E4M3FN, i8 or ui8 for weight_format nvfp4",
+           weight_scales=typed(np.zeros((3, 16, 2), np.int8), 'f8E8M0FNU'))
+    refuse('INVALID_DTYPE', "operand 'weight_scales': element type f8E4M3FN, must be f8E8M0FNU, i8 or ui8 for weight_format mxfp4", weight_format='mxfp4')
+    for shape, text in (((2, 16, 2), "0 is 2, must equal dimension 0 of 'weights' = 3"), ((3, 8, 2), "1 is 8, must equal dimension 1 of 'weights' = 16"),
+                        ((3, 16, 1), "2 is 1, must equal a sixteenth of dimension 1 of 'rows' = 2")):
+        refuse('INVALID_SHAPE', "operand 'weight_scales' dimension " + text, weight_scales=np.zeros(shape, np.int8))
+    refuse('INVALID_SHAPE', "operand 'weight_scales' dimension 2 is 2, must equal a thirty-second of dimension 1 of 'rows' = 1", weight_format='mxfp4',
+           weight_scales=np.zeros((3, 16, 2), np.int8))
+    refuse('INVALID_SHAPE', "operand 'weight_global_scale' dimension 0 is 1, must equal dimension 0 of 'weights' = 3", weight_global_scale=zeros(1))  # C10
+    refuse('INVALID_ARGUMENT', "operand 'weight_global_scale' is set, must be NULL where weight_format is mxfp4", weight_format='mxfp4',
+           weight_scales=np.zeros((3, 16, 1), np.int8), weight_global_scale=zeros(3))
+    refuse('INVALID_ARGUMENT', "operand 'weight_global_scale' is set, must be NULL where weight_format is none", weight_format='none',
+           weight_scales=None, weight_global_scale=zeros(3))
+
+
 def test_data_errors(rank):
     refuse = refuser(rank, dict(rows=zeros(6, 8), weights=zeros(3, 16, 8)))
     for offsets, index, text in (
@@ -355,8 +474,8 @@ def test_no_memory(rank):
 
 def main(rank):
     for test in (test_fractions, test_subnormal_products, test_activation_bits, test_place_does_not_matter, test_combinations, test_sizes,
-                 test_offsets, test_row_ids, test_nan_and_infinity, test_repeated_calls, test_shape_errors, test_parameter_errors,
-                 test_data_errors, test_no_memory):
+                 test_offsets, test_row_ids, test_nan_and_infinity, test_repeated_calls, test_codes, test_code_bits, test_codes_are_numbers,
+                 test_scales_without_number, test_shape_errors, test_parameter_errors, test_code_errors, test_data_errors, test_no_memory):
         test(rank)
 
 

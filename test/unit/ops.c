@@ -243,7 +243,7 @@ static void sizes_without_elements(void **state) {
   moert_tensor weights = tensor_of(NULL, 3, weights_shape, MOERT_CODE_FLOAT, 32), ids = tensor_of(ids_data, 1, ids_shape, MOERT_CODE_INT, 32);
   moert_tensor out = tensor_of(out_data, 2, out_shape, MOERT_CODE_FLOAT, 32);
   moert_moe_grouped_matmul_params params = MOERT_MOE_GROUPED_MATMUL_PARAMS_INIT;
-  moert_moe_grouped_matmul_args args = {sizeof args, &rows, &offsets, &weights, NULL, &ids, NULL, &out};
+  moert_moe_grouped_matmul_args args = {sizeof args, &rows, &offsets, &weights, NULL, NULL, NULL, &ids, NULL, &out};
   weights_shape[0] = 0, offsets_shape[0] = 1;
   assert_ok(moert_moe_grouped_matmul(&params, &args, NULL, context));
   weights_shape[0] = 1, weights_shape[1] = out_shape[1] = 0, offsets_shape[0] = 2;

@@ -54,9 +54,10 @@ MOE = {
     'moe.route': ('top_k = 2 : i64, n_experts = 8 : i64', '', 'memref<?x8xf32>, memref<?x2xi32>, memref<?x2xf32>', '', {
         'top_k': Int(1, 32), 'n_experts': Int(1, 4096), 'score': OneOf('softmax', 'sigmoid'), 'order': OneOf('score_then_top_k', 'top_k_then_score'),
         'renormalize': Bool(), 'routed_scaling_factor': Float(), 'n_group': Int(1, 4096, 1), 'topk_group': Int(1, 4096, 1)}),
-    'moe.grouped_matmul': ('', 'operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 1>',
+    'moe.grouped_matmul': ('', 'operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 1, 1>',
                            'memref<?x8xf32>, memref<?xi32>, memref<?x16x8xf32>, memref<?x16xf32>', '', {
-        'activation': OneOf('none', 'swiglu'), 'alpha': Float(), 'limit': Float(), 'accumulator': OneOf('f32')}),
+        'activation': OneOf('none', 'swiglu'), 'alpha': Float(), 'limit': Float(), 'accumulator': OneOf('f32'),
+        'weight_format': OneOf('none', 'nvfp4', 'mxfp4')}),
     'moe.quantize': ('format = "fp8_token"', 'operandSegmentSizes = array<i32: 1, 0, 1, 1, 1>',
                      'memref<?x64xf32>, memref<?x64xi8>, memref<?x1xf32>', '', {
         'format': FORMAT, 'scale_layout': LAYOUT, 'packing': PACKING, 'scale_rounding': OneOf('up', 'even'), 'fast_reciprocal': Bool()}),

@@ -69,16 +69,23 @@ def grouped_matmul(folder):
             bias = rng.integers(-4, 5, (3, 32)).astype(np.float32)
             row_ids = rng.integers(0, 9, 9).astype(np.int32)
             row_weights = rng.integers(1, 5, 9).astype(np.float32) / 4
+            nibbles = rng.integers(0, 16, (3, 32, 16))
+            codes = (nibbles[..., 0::2] | nibbles[..., 1::2] << 4).astype(np.uint8).view(np.int8)
+            exponents = rng.integers(-1, 2, (3, 32, 1))
+            scales, factors = (8 * (exponents + 7)).astype(np.int8), 2.0 ** np.arange(3, dtype=np.float32)  # E4M3 of powers of two
+            magnitudes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)[nibbles & 7]
+            numbers = (np.where(nibbles & 8, -magnitudes, magnitudes) * 2.0 ** exponents / factors[:, None, None]).astype(np.float32)
             old = np.full((9, 32), -77, np.float32)
-            plain, gated = old.copy(), old[:, :16].copy()
+            plain, gated, coded = old.copy(), old[:, :16].copy(), old.copy()
             for group in range(3):
                 for r in range(offsets[group], offsets[group + 1]):
                     plain[r] = rows[r] @ weights[group].T
+                    coded[r] = rows[r] @ numbers[group].T
                     product = (rows[row_ids[r]] @ weights[group].T + bias[group]).astype(np.float64)
                     gate, up = product[:16], product[16:]
                     gated[r] = gate / (1 + np.exp(-gate)) * up * row_weights[r]
             for name, array in dict(rows=rows, offsets=offsets, weights=weights, bias=bias, row_ids=row_ids, row_weights=row_weights, old=old, old_half=old[:, :16],
-                                    plain=plain, gated=gated).items():
+                                    plain=plain, gated=gated, codes=codes, scales=scales, factors=factors, coded=coded).items():
                 save(folder, ranks, name, rank, array)
 
 

@@ -271,7 +271,7 @@ func.func @grouped_matmul_element_of_offsets(%rows: memref<16x64xf32>, %offsets:
 // -----
 
 func.func @grouped_matmul_rank_of_weights(%rows: memref<16x64xf32>, %offsets: memref<5xi32>, %weights: memref<32x64xf32>, %out: memref<16x32xf32>, %ctx: !moe.context) {
-  // expected-error@+1 {{'moe.grouped_matmul' op operand #2 must be 3-D tensor or memref of bf16, f16 or f32, but got 'memref<32x64xf32>'}}
+  // expected-error@+1 {{'moe.grouped_matmul' op operand #2 must be 3-D tensor or memref of bf16, f16, f32 or i8 (signless or ui8), but got 'memref<32x64xf32>'}}
   moe.grouped_matmul rows(%rows : memref<16x64xf32>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<32x64xf32>)
     outs(%out : memref<16x32xf32>) context(%ctx)
   return
@@ -317,7 +317,7 @@ func.func @grouped_matmul_rank_of_out(%rows: memref<16x64xf32>, %offsets: memref
 
 func.func @grouped_matmul_segments(%rows: memref<16x64xf32>, %offsets: memref<5xi32>, %weights: memref<4x32x64xf32>, %out: memref<16x32xf32>, %ctx: !moe.context) {
   // expected-error@+1 {{'moe.grouped_matmul' op operand count (5) does not match with the total size (6) specified in attribute 'operandSegmentSizes'}}
-  "moe.grouped_matmul"(%rows, %offsets, %weights, %out, %ctx) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 1>}
+  "moe.grouped_matmul"(%rows, %offsets, %weights, %out, %ctx) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 1, 0, 0, 1, 1>}
     : (memref<16x64xf32>, memref<5xi32>, memref<4x32x64xf32>, memref<16x32xf32>, !moe.context) -> ()
   return
 }
@@ -327,7 +327,7 @@ func.func @grouped_matmul_segments(%rows: memref<16x64xf32>, %offsets: memref<5x
 func.func @grouped_matmul_two_biases(%rows: memref<16x64xf32>, %offsets: memref<5xi32>, %weights: memref<4x32x64xf32>, %bias: memref<4x32xf32>, %out: memref<16x32xf32>,
                                      %ctx: !moe.context) {
   // expected-error@+1 {{'moe.grouped_matmul' op operand group starting at #3 requires 0 or 1 element, but found 2}}
-  "moe.grouped_matmul"(%rows, %offsets, %weights, %bias, %bias, %out, %ctx) {operandSegmentSizes = array<i32: 1, 1, 1, 2, 0, 0, 1, 1>}
+  "moe.grouped_matmul"(%rows, %offsets, %weights, %bias, %bias, %out, %ctx) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 2, 0, 0, 1, 1>}
     : (memref<16x64xf32>, memref<5xi32>, memref<4x32x64xf32>, memref<4x32xf32>, memref<4x32xf32>, memref<16x32xf32>, !moe.context) -> ()
   return
 }
@@ -336,7 +336,7 @@ func.func @grouped_matmul_two_biases(%rows: memref<16x64xf32>, %offsets: memref<
 
 func.func @grouped_matmul_s6(%rows: memref<8x8xf32>, %offsets: memref<2xi32>, %weights: memref<1x8x8xf32>, %out: memref<8x8xf32>, %ctx: !moe.context) {
   // expected-error@+1 {{'moe.grouped_matmul' op operand 'device_context' stands for 2 values, must be one}}
-  "moe.grouped_matmul"(%rows, %offsets, %weights, %out, %ctx, %ctx) <{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 2>}>
+  "moe.grouped_matmul"(%rows, %offsets, %weights, %out, %ctx, %ctx) <{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 1, 2>}>
     : (memref<8x8xf32>, memref<2xi32>, memref<1x8x8xf32>, memref<8x8xf32>, !moe.context, !moe.context) -> ()
   return
 }
@@ -345,7 +345,7 @@ func.func @grouped_matmul_s6(%rows: memref<8x8xf32>, %offsets: memref<2xi32>, %w
 
 func.func @grouped_matmul_s6_none(%rows: memref<8x8xf32>, %offsets: memref<2xi32>, %weights: memref<1x8x8xf32>, %out: memref<8x8xf32>, %ctx: !moe.context) {
   // expected-error@+1 {{'moe.grouped_matmul' op operand 'rows' stands for 2 values, must be one}}
-  "moe.grouped_matmul"(%rows, %rows, %offsets, %weights, %out) <{operandSegmentSizes = array<i32: 2, 1, 1, 0, 0, 0, 1, 0>}>
+  "moe.grouped_matmul"(%rows, %rows, %offsets, %weights, %out) <{operandSegmentSizes = array<i32: 2, 1, 1, 0, 0, 0, 0, 0, 1, 0>}>
     : (memref<8x8xf32>, memref<8x8xf32>, memref<2xi32>, memref<1x8x8xf32>, memref<8x8xf32>) -> ()
   return
 }
@@ -357,5 +357,122 @@ func.func @grouped_matmul_c3_largest(%rows: memref<0x8xf32>, %offsets: memref<2x
   // expected-error@+1 {{'moe.grouped_matmul' op operand 'offsets' has size 2 in dimension 0, but the number of groups + 1 is 9223372036854775807}}
   moe.grouped_matmul rows(%rows : memref<0x8xf32>) offsets(%offsets : memref<2xi32>) weights(%weights : memref<9223372036854775807x0x8xf32>)
     outs(%out : memref<0x0xf32>) context(%ctx)
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c2_rows_of_codes(%rows: memref<16x64xf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xi8>, %scales: memref<4x32x4xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op 'rows' must be of bf16 with weight_format = "nvfp4"}}
+  moe.grouped_matmul rows(%rows : memref<16x64xf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xi8>)
+    scales(%scales : memref<4x32x4xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c2_half_the_size(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x64xi8>, %scales: memref<4x32x4xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weights' has size 64 in dimension 2, but half of the row size K of 'rows' is 32}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x64xi8>)
+    scales(%scales : memref<4x32x4xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c2_codes_of_numbers(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xbf16>, %scales: memref<4x32x4xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weights' has an element type that is none of nvfp4: must be i8 or ui8}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xbf16>)
+    scales(%scales : memref<4x32x4xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c8_nvfp4(%rows: memref<16x72xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x36xi8>, %scales: memref<4x32x4xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op the row size K of 'rows', which is in blocks, is 72, must be a multiple of 16}}
+  moe.grouped_matmul rows(%rows : memref<16x72xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x36xi8>)
+    scales(%scales : memref<4x32x4xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c8_mxfp4(%rows: memref<16x80xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x40xi8>, %scales: memref<4x32x2xf8E8M0FNU>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op the row size K of 'rows', which is in blocks, is 80, must be a multiple of 32}}
+  moe.grouped_matmul rows(%rows : memref<16x80xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x40xi8>)
+    scales(%scales : memref<4x32x2xf8E8M0FNU>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "mxfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c9_absent(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xi8>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_scales' is not there, but weight_format is mxfp4: add it}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xi8>)
+    outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "mxfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c9_present(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x64xbf16>, %scales: memref<4x32x4xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_scales' is there, but weight_format is none: name the format, or leave it out}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x64xbf16>)
+    scales(%scales : memref<4x32x4xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx)
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c9_element_type(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xi8>, %scales: memref<4x32x2xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_scales' has an element type that is none of mxfp4: must be f8E8M0FNU, i8 or ui8}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xi8>)
+    scales(%scales : memref<4x32x2xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "mxfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c9_rows(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xi8>, %scales: memref<4x16x4xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_scales' has size 16 in dimension 1, but dimension 1 of operand 'weights' is 32}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xi8>)
+    scales(%scales : memref<4x16x4xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c9_columns(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xi8>, %scales: memref<4x32x2xf8E4M3FN>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_scales' has size 2 in dimension 2, but K / 16 is 4}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xi8>)
+    scales(%scales : memref<4x32x2xf8E4M3FN>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c10_mxfp4(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xi8>, %scales: memref<4x32x2xi8>, %factors: memref<4xf32>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_global_scale' goes with weight_format = "nvfp4", but it is mxfp4: leave it out}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xi8>)
+    scales(%scales : memref<4x32x2xi8>) global_scale(%factors : memref<4xf32>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "mxfp4"}
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c10_none(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x64xbf16>, %factors: memref<4xf32>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_global_scale' goes with weight_format = "nvfp4", but it is none: leave it out}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x64xbf16>)
+    global_scale(%factors : memref<4xf32>) outs(%out : memref<16x32xf32>) context(%ctx)
+  return
+}
+
+// -----
+
+func.func @grouped_matmul_c10_size(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xi8>, %scales: memref<4x32x4xf8E4M3FN>, %factors: memref<1xf32>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.grouped_matmul' op operand 'weight_global_scale' has size 1 in dimension 0, but dimension 0 of operand 'weights' is 4}}
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xi8>)
+    scales(%scales : memref<4x32x4xf8E4M3FN>) global_scale(%factors : memref<1xf32>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "nvfp4"}
   return
 }

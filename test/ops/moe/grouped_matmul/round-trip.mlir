@@ -48,6 +48,26 @@ func.func @everything(%rows: tensor<?x?xbf16>, %offsets: tensor<?xi32>, %weights
   return %0 : tensor<?x?xf32>
 }
 
+// CHECK-LABEL: func.func @nvfp4
+// CHECK: weights(%{{.*}} : tensor<?x?x?xi8>) scales(%{{.*}} : tensor<?x?x?xf8E4M3FN>) global_scale(%{{.*}} : tensor<?xf32>) bias(
+// CHECK-SAME: {activation = "swiglu", weight_format = "nvfp4"}
+func.func @nvfp4(%rows: tensor<?x?xbf16>, %offsets: tensor<?xi32>, %weights: tensor<?x?x?xi8>, %scales: tensor<?x?x?xf8E4M3FN>, %factors: tensor<?xf32>,
+                 %bias: tensor<?x?xf32>, %out: tensor<?x?xbf16>, %ctx: !moe.context) -> tensor<?x?xbf16> {
+  %0 = moe.grouped_matmul rows(%rows : tensor<?x?xbf16>) offsets(%offsets : tensor<?xi32>) weights(%weights : tensor<?x?x?xi8>)
+    scales(%scales : tensor<?x?x?xf8E4M3FN>) global_scale(%factors : tensor<?xf32>) bias(%bias : tensor<?x?xf32>)
+    outs(%out : tensor<?x?xbf16>) context(%ctx) {activation = "swiglu", weight_format = "nvfp4"} -> tensor<?x?xbf16>
+  return %0 : tensor<?x?xbf16>
+}
+
+// Scales are bytes, too.
+// CHECK-LABEL: func.func @mxfp4
+// CHECK: weights(%{{.*}} : memref<4x32x32xui8>) scales(%{{.*}} : memref<4x32x2xui8>) outs(%{{.*}}) context(%{{.*}}) {weight_format = "mxfp4"}
+func.func @mxfp4(%rows: memref<16x64xbf16>, %offsets: memref<5xi32>, %weights: memref<4x32x32xui8>, %scales: memref<4x32x2xui8>, %out: memref<16x32xf32>, %ctx: !moe.context) {
+  moe.grouped_matmul rows(%rows : memref<16x64xbf16>) offsets(%offsets : memref<5xi32>) weights(%weights : memref<4x32x32xui8>)
+    scales(%scales : memref<4x32x2xui8>) outs(%out : memref<16x32xf32>) context(%ctx) {weight_format = "mxfp4"}
+  return
+}
+
 // Zero rows, no groups, and the smallest sizes.
 // CHECK-LABEL: func.func @empty
 // CHECK: moe.grouped_matmul rows(%{{.*}} : memref<0x8xf32>) offsets(%{{.*}} : memref<1xi32>) weights(%{{.*}} : memref<0x16x8xf32>) outs(%{{.*}} : memref<0x8xf32>)
