@@ -89,7 +89,9 @@ struct Tile {
 };
 
 // A block that places rows shares its stages between the mover and the placer.
-__host__ __device__ constexpr int moverStages(Receives receives) { return receives == Receives::inPlace ? bulk::kBlockStages : bulk::kBlockStages / 2; }
+__host__ __device__ constexpr int moverStages(Receives receives) {
+  return receives == Receives::inPlace ? bulk::kBlockStages : bulk::kBlockStages / 2;
+}
 // The workers, the mover's warp, and the placer.
 __host__ __device__ constexpr int threadsOf(Receives receives) { return kThreads + (receives == Receives::inPlace ? 32 : 64); }
 const int kPlacerStages = bulk::kBlockStages / 2;
