@@ -103,8 +103,8 @@ __device__ inline unsigned long long *announcementAt(const Exchange &exchange, i
   return regionOf<unsigned long long>(exchange, at, MOERT_METAINFO_ANNOUNCEMENTS) + (epoch & 1) * exchange.watch.ranks + from;
 }
 
-// Epochs wrap, but past 0, which flags have that were never set.
-__device__ inline uint32_t epochAfter(uint32_t epoch) { return epoch + 1 == 0 ? 1 : epoch + 1; }
+// Epochs wrap past 0, which flags have that were never set, and past the last number, so that odd ones and even ones take turns.
+__device__ inline uint32_t epochAfter(uint32_t epoch) { return epoch >= UINT32_MAX - 1 ? 1 : epoch + 1; }
 
 template <typename Check> __device__ bool beginEpoch(const Exchange &exchange, uint32_t hash, const Check &check) {
   moert__slab_state *state = stateOf(exchange);
