@@ -82,7 +82,7 @@ struct Grid {
   dim3 blocks, threads;
   size_t shared;
   bool overlaps;        // may begin before the kernel in front of it on the stream has ended, and waits for that itself
-  unsigned cluster = 1; // blocks of a cluster
+  unsigned cluster = 0; // blocks of a cluster, 0: there are none
 };
 
 // `kernel` on the context's stream. A grid without blocks does nothing.
@@ -102,7 +102,7 @@ moert_status launch(const moert_context *context, void (*kernel)(Parameters...),
     attributes[numAttributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[numAttributes++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if (grid.cluster > 1) {
+  if (grid.cluster > 0) {
     attributes[numAttributes].id = cudaLaunchAttributeClusterDimension;
     attributes[numAttributes++].val.clusterDim = {grid.cluster, 1, 1};
   }

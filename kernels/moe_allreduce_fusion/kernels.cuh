@@ -17,10 +17,10 @@
 namespace allreduce {
 
 static_assert(kPiece == MOERT__ALLREDUCE_VECTOR && MOERT__ALLREDUCE_WIDTH == 32, "a thread's piece, and a warp");
-const int kGroup = 32 * kPiece;       // columns of a warp
-const int kChunk = 32 * kGroup;       // of a cluster
-const int kMostThreads = 256;         // of a block
-const int kMostBlocks = 4;            // of a cluster
+const int kGroup = 32 * kPiece; // columns of a warp
+const int kChunk = 32 * kGroup; // of a cluster
+const int kMostThreads = 256;   // of a block
+const int kMostBlocks = 4;      // of a cluster
 const int kOutputs = 3;
 static_assert(kMostBlocks * kMostThreads == 32 * 32, "a cluster has 32 warps");
 
@@ -32,6 +32,9 @@ struct Call {
   int32_t tokens, hidden;
   uint32_t rowBytes, partBytes; // of packets: from token to token, and from rank to rank
   int64_t packets;              // the offset of the region
+  int64_t rows, flags;          // likewise of rows and their flags
+  int64_t slotBytes;            // from row to row
+  int32_t slots, sums;          // rows of each parity, and those before the sums
   float epsilon, bias;
   bool aligned; // all rows begin at multiples of 16 bytes
   Round round;
@@ -43,8 +46,8 @@ template <moert__format kFormat_, bool kInF32_, int kHidden_, bool kPair_> struc
   static const moert__format kFormat = kFormat_, kWire = kInF32_ ? MOERT__F32 : kFormat_;
   static const bool kInF32 = kInF32_, kPair = kPair_;
   static const int kWords = kFormat == MOERT__F32 ? 8 : 4, kWireWords = kWire == MOERT__F32 ? 8 : 4; // of a piece
-  static const int kBatch = kPair ? 1 : kHidden_ ? 2 : 16 / kWireWords; // ranks whose packets are loaded at once
-  static const int kBlocksPerSm = kHidden_ ? 2 : 1;                      // that are used; twice as many fit
+  static const int kBatch = kPair ? 1 : kHidden_ ? 2 : 16 / kWireWords;                              // ranks whose packets are loaded at once
+  static const int kBlocksPerSm = kHidden_ ? 2 : 1;                                                  // that are used; twice as many fit
   static const int kThreads = kHidden_ ? (kHidden_ + kMostBlocks * kGroup - 1) / (kMostBlocks * kGroup) * 32 : kMostThreads;
 
   static __device__ int hidden(const Call &call) { return kHidden_ ? kHidden_ : call.hidden; }
@@ -173,8 +176,7 @@ struct Experts {
     addShared<Kind>(last, sum, part);
   }
 
-  template <typename Kind>
-  __device__ static void addExpert(const uint32_t (&row)[Kind::kWords], float factor, uint32_t (&sum)[Kind::kWireWords]) {
+  template <typename Kind> __device__ static void addExpert(const uint32_t (&row)[Kind::kWords], float factor, uint32_t (&sum)[Kind::kWireWords]) {
     float piece[kPiece];
     unpackWords<Kind::kFormat>(row, piece);
     if constexpr (Kind::kInF32) {
@@ -274,23 +276,13 @@ __device__ bool addParts(const Call &call, const Begun &begun, const Place &plac
 
 //===--- a token ------------------------------------------------------------------------------------===//
 
-// Into `total` the sum with the residual, as it is stored; -0.0 sums leave as +0.0.
-template <typename Kind>
-__device__ void addResidual(const Call &call, int64_t element, bool inside, const uint32_t (&sum)[Kind::kWireWords],
-                            const uint32_t (&residual)[Kind::kWords], uint32_t (&total)[Kind::kWords]) {
+// The sum of all parts as it is stored; -0.0 leaves as +0.0.
+template <typename Kind> __device__ void roundSum(const uint32_t (&parts)[Kind::kWireWords], uint32_t (&sum)[Kind::kWords]) {
   const uint32_t zeros[Kind::kWords] = {};
-  if constexpr (Kind::kWire != Kind::kFormat) {
-    float piece[kPiece];
-    unpackWords<Kind::kWire>(sum, piece);
-    packWords<Kind::kFormat>(piece, total);
-  } else {
-#pragma unroll
-    for (int i = 0; i < Kind::kWords; ++i) total[i] = sum[i];
-  }
-  addWords<Kind::kFormat>(zeros, total);
-  if (call.sumOut && inside) storeWords<Kind>(call, call.sumOut, element, total);
-  addWords<Kind::kFormat>(residual, total);
-  if (call.residualOut && inside) storeWords<Kind>(call, call.residualOut, element, total);
+  float piece[kPiece];
+  unpackWords<Kind::kWire>(parts, piece);
+  packWords<Kind::kFormat>(piece, sum);
+  addWords<Kind::kFormat>(zeros, sum);
 }
 
 // By halves, into all lanes.
@@ -319,23 +311,101 @@ __device__ void normalize(const Call &call, float inverse, const uint32_t (&tota
   packWords<Kind::kFormat>(piece, norm);
 }
 
-// What a cluster does with its tokens, one after the other.
-template <typename Kind, typename Source> class Reducer {
+// What threads of a cluster have of a token of which they make the outputs. All threads of the cluster call each function.
+template <typename Kind> class Token {
 public:
-  __device__ Reducer(const Call &call, const Source &source, const Begun &begun, int64_t begunSource, Table *table, uint4 *kept)
-      : call(call), source(source), begun(begun), begunSource(begunSource), table(table), kept(kept) {
-    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+  __device__ Token(const Call &call, Table *table, uint4 *kept) : call(call), table(table), kept(kept) {
     uint32_t block;
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
+    quarter = static_cast<int>(block);
     group = static_cast<int>(block * (blockDim.x / 32) + threadIdx.x / 32);
+    if (call.normOut && Kind::chunks(call) == 1) loadGamma(0);
   }
+
+  __device__ Place place(int chunk) const { return placeOf<Kind>(call, chunk, group); }
+  __device__ int clusters() const { return static_cast<int>(gridDim.x / blocks); }
+  __device__ int cluster() const { return static_cast<int>(blockIdx.x / blocks); }
+
+  // Before anything is waited for. `row`: the token's first element.
+  __device__ void loadResidual(int64_t row, const Place &place) {
+    if (place.lane.inside) loadWords<Kind>(call, call.residual, row + place.column, residual);
+  }
+
+  // A chunk's sum, in their order; behind the last one the norm.
+  __device__ void finish(int64_t row, int chunk, const Place &place, const uint32_t (&sum)[Kind::kWords]) {
+#pragma unroll
+    for (int i = 0; i < Kind::kWords; ++i) total[i] = sum[i];
+    if (call.sumOut && place.lane.inside) storeWords<Kind>(call, call.sumOut, row + place.column, total);
+    addWords<Kind::kFormat>(residual, total);
+    if (call.residualOut && place.lane.inside) storeWords<Kind>(call, call.residualOut, row + place.column, total);
+    if (!call.normOut) return;
+    if (Kind::chunks(call) > 1) keep(chunk);
+    const float own = addHalves(place.lane.inside ? squaresOf<Kind>(total) : 0.0f);
+    squares = (chunk ? squares : 0.0f) + addHalves(table->gather(round++, Kind::groups(call), group, own));
+    if (chunk + 1 == Kind::chunks(call)) normalizeRow(row);
+  }
+
+  int quarter; // of the token's columns: the block in the cluster
+
+private:
+  __device__ void normalizeRow(int64_t row) {
+    const float mean = moert__divide(squares, static_cast<float>(Kind::hidden(call)));
+    const float inverse = moert__divide(1.0f, moert__square_root(mean + call.epsilon));
+    for (int i = 0; i < Kind::chunks(call); ++i) {
+      const Place at = place(i);
+      uint32_t norm[Kind::kWords];
+      if (Kind::chunks(call) > 1) {
+        takeKept(i);
+        loadGamma(i);
+      }
+      normalize<Kind>(call, inverse, total, gamma, norm);
+      if (at.lane.inside) storeWords<Kind>(call, call.normOut, row + at.column, norm);
+    }
+  }
+
+  __device__ void loadGamma(int chunk) {
+    const Place at = place(chunk);
+    if (at.lane.inside) loadWords<Kind>(call, call.gamma, at.column, gamma);
+  }
+
+  // A thread's own memory for the chunks of a token.
+  __device__ void keep(int at) {
+#pragma unroll
+    for (int i = 0; i < Kind::kWords / 4; ++i)
+      kept[(at * (Kind::kWords / 4) + i) * blockDim.x + threadIdx.x] = reinterpret_cast<const uint4 *>(total)[i];
+  }
+  __device__ void takeKept(int at) {
+#pragma unroll
+    for (int i = 0; i < Kind::kWords / 4; ++i) reinterpret_cast<uint4 *>(total)[i] = kept[(at * (Kind::kWords / 4) + i) * blockDim.x + threadIdx.x];
+  }
+
+  const Call &call;
+  Table *table;
+  uint4 *kept;
+  uint32_t blocks; // of the cluster
+  int group;       // the warp's, of those of a chunk
+  unsigned round = 0;
+  float squares = 0.0f;
+  alignas(16) uint32_t residual[Kind::kWords] = {};
+  alignas(16) uint32_t total[Kind::kWords];
+  alignas(16) uint32_t gamma[Kind::kWords] = {};
+};
+
+//===--- one shot, by packets ------------------------------------------------------------------------===//
+
+// What a cluster does with its tokens, one after the other.
+template <typename Kind, typename Source> class ByPackets {
+public:
+  static const bool kAwaitsAll = false; // whoever has a token hears of all ranks
+
+  __device__ ByPackets(const Call &call, const Source &source, const Begun &begun, int64_t begunSource, Table *table, uint4 *kept)
+      : call(call), source(source), begun(begun), begunSource(begunSource), token(call, table, kept) {}
 
   // All chunks of all tokens; `meet` is called when the first has been pushed. False if the round has failed.
   template <typename Meet> __device__ bool run(const Meet &meet) {
     bool goesOn = true;
-    float squares = 0.0f;
-    Spot pushed = {-1, 0}, next = {static_cast<int>(blockIdx.x / blocks), 0};
-    if (call.normOut && Kind::chunks(call) == 1) loadGamma(0);
+    Spot pushed = {-1, 0}, next = {token.cluster(), 0};
 #pragma unroll 1
     do {
       uint32_t part[Kind::kWireWords];
@@ -345,7 +415,7 @@ public:
       if (pushed.token < 0)
         meet();
       else
-        goesOn = reduce(pushed, part, next.token >= call.tokens, &squares) && goesOn;
+        goesOn = reduce(pushed, part, next.token >= call.tokens) && goesOn;
       pushed = next;
       next = behind(next);
     } while (pushed.token < call.tokens);
@@ -359,79 +429,221 @@ private:
 
   __device__ Spot behind(const Spot &spot) const {
     if (Kind::chunks(call) > 1 && spot.chunk + 1 < Kind::chunks(call)) return {spot.token, spot.chunk + 1};
-    return {spot.token + static_cast<int>(gridDim.x / blocks), 0};
+    return {spot.token + token.clusters(), 0};
   }
 
   // Makes this rank's part, and pushes it.
   __device__ void push(const Spot &spot) {
-    const Place place = placeOf<Kind>(call, spot.chunk, group);
+    const Place place = token.place(spot.chunk);
 #pragma unroll
     for (int i = 0; i < Kind::kWireWords; ++i) own[i] = 0;
     if (place.lane.inside) source.template makePart<Kind>(call, begunSource, call.firstToken + spot.token, place.column, own);
     pushPart<Kind>(call, begun, place, spot.token, own);
   }
 
-  // False if the round has failed. `*squares` are those of the token's chunks before, and become those of this one too, the same in all threads.
-  __device__ bool reduce(const Spot &spot, const uint32_t (&part)[Kind::kWireWords], bool isLast, float *squares) {
-    const Place place = placeOf<Kind>(call, spot.chunk, group);
+  // False if the round has failed.
+  __device__ bool reduce(const Spot &spot, const uint32_t (&part)[Kind::kWireWords], bool isLast) {
+    const Place place = token.place(spot.chunk);
     const int64_t row = (call.firstToken + spot.token) * Kind::hidden(call);
-    uint32_t sum[Kind::kWireWords], residual[Kind::kWords] = {};
-    if (place.lane.inside) loadWords<Kind>(call, call.residual, row + place.column, residual);
-    const bool goesOn = addParts<Kind>(call, begun, place, spot.token, part, sum);
+    uint32_t parts[Kind::kWireWords], sum[Kind::kWords];
+    token.loadResidual(row, place);
+    const bool goesOn = addParts<Kind>(call, begun, place, spot.token, part, parts);
     if (isLast) letNextBegin();
-    addResidual<Kind>(call, row + place.column, place.lane.inside, sum, residual, total);
-    if (!call.normOut) return goesOn;
-    if (Kind::chunks(call) > 1) keep(spot.chunk);
-    const float own = addHalves(place.lane.inside ? squaresOf<Kind>(total) : 0.0f);
-    *squares = (spot.chunk ? *squares : 0.0f) + addHalves(table->gather(round++, Kind::groups(call), group, own));
-    if (spot.chunk + 1 == Kind::chunks(call)) normalizeRow(row, *squares);
+    roundSum<Kind>(parts, sum);
+    token.finish(row, spot.chunk, place, sum);
     return goesOn;
-  }
-
-  __device__ void normalizeRow(int64_t row, float squares) {
-    const float mean = moert__divide(squares, static_cast<float>(Kind::hidden(call)));
-    const float inverse = moert__divide(1.0f, moert__square_root(mean + call.epsilon));
-    for (int i = 0; i < Kind::chunks(call); ++i) {
-      const Place place = placeOf<Kind>(call, i, group);
-      uint32_t norm[Kind::kWords];
-      if (Kind::chunks(call) > 1) {
-        takeKept(i);
-        loadGamma(i);
-      }
-      normalize<Kind>(call, inverse, total, gamma, norm);
-      if (place.lane.inside) storeWords<Kind>(call, call.normOut, row + place.column, norm);
-    }
-  }
-
-  __device__ void loadGamma(int at) {
-    const Place place = placeOf<Kind>(call, at, group);
-    if (place.lane.inside) loadWords<Kind>(call, call.gamma, place.column, gamma);
-  }
-
-  // A thread's own memory for the chunks of a token.
-  __device__ void keep(int at) {
-#pragma unroll
-    for (int i = 0; i < Kind::kWords / 4; ++i)
-      kept[(at * (Kind::kWords / 4) + i) * blockDim.x + threadIdx.x] = reinterpret_cast<const uint4 *>(total)[i];
-  }
-  __device__ void takeKept(int at) {
-#pragma unroll
-    for (int i = 0; i < Kind::kWords / 4; ++i)
-      reinterpret_cast<uint4 *>(total)[i] = kept[(at * (Kind::kWords / 4) + i) * blockDim.x + threadIdx.x];
   }
 
   const Call &call;
   const Source &source;
   const Begun &begun;
   const int64_t begunSource;
-  Table *table;
-  uint4 *kept;
-  uint32_t blocks; // of the cluster
-  int group;
-  unsigned round = 0; // of the table
+  Token<Kind> token;
   alignas(16) uint32_t own[Kind::kWireWords]; // this rank's part of what is pushed
-  alignas(16) uint32_t total[Kind::kWords];
-  alignas(16) uint32_t gamma[Kind::kWords] = {};
+};
+
+//===--- two shots, by rows -------------------------------------------------------------------------===//
+
+__device__ inline int countOf(unsigned long long mask) { return __popcll(mask); }
+
+// Of k + 1 ranks that take part each is the owner of every (k + 1)-th token: all others push their parts to it, and it pushes the sum to them. Rows are
+// stored as they are; a block of a cluster sets a flag for its quarter of each row, behind a fence that serves several of them.
+//
+// In the region of rows, of each parity, the parts that this rank receives come first, those of a rank together, and then the sums.
+template <typename Kind, typename Source> class ByRows {
+public:
+  static const bool kAwaitsAll = true; // a rank may get no row of some of the others
+
+  __device__ ByRows(const Call &call, const Source &source, const Begun &begun, int64_t begunSource, Table *table, uint4 *kept)
+      : call(call), source(source), begun(begun), begunSource(begunSource), token(call, table, kept), owners(countOf(begun.mask)),
+        mine(numberOf(call.round.exchange.watch.rank)), stripes((call.tokens + owners - 1) / owners), goesOn(!begun.fails) {}
+
+  // False if the round has failed.
+  template <typename Meet> __device__ bool run(const Meet &meet) {
+    if (goesOn) pushParts();
+    meet();
+    sumTokens();
+    finishTokens();
+    letNextBegin();
+    return goesOn;
+  }
+
+private:
+  // Among the ranks that take part, and the other way round.
+  __device__ int numberOf(int rank) const { return countOf(begun.mask & ((1ull << rank) - 1)); }
+  __device__ int rankOf(int number) const {
+    unsigned long long mask = begun.mask;
+    for (int i = 0; i < number; ++i) mask &= mask - 1;
+    return __ffsll(static_cast<long long>(mask)) - 1;
+  }
+
+  __device__ int tokenOf(int stripe, int owner) const { return stripe * owners + owner; }
+  __device__ int partSlot(int from, int stripe) const { return from * stripes + stripe; }
+  __device__ int sumSlot(int at) const { return call.sums + at; }
+  __device__ int64_t slotOf(int slot) const { return static_cast<int64_t>(begun.epoch & 1) * call.slots + slot; }
+
+  __device__ char *rowOf(int number, int slot) const {
+    return call.round.exchange.slabs[rankOf(number)] + call.rows + slotOf(slot) * call.slotBytes;
+  }
+  __device__ uint32_t *flagOf(int number, int slot) const {
+    char *flags = call.round.exchange.slabs[rankOf(number)] + call.flags;
+    return reinterpret_cast<uint32_t *>(flags) + slotOf(slot) * MOERT_WORKSPACE_QUARTERS + token.quarter;
+  }
+
+  template <int kWords> __device__ static void loadRow(const char *row, const Place &place, uint32_t (&words)[kWords]) {
+    const uint4 *from = reinterpret_cast<const uint4 *>(row + place.column / kPiece * (kWords * 4));
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) reinterpret_cast<uint4 *>(words)[i] = from[i];
+  }
+  template <int kWords> __device__ static void storeRow(char *row, const Place &place, const uint32_t (&words)[kWords]) {
+    uint4 *to = reinterpret_cast<uint4 *>(row + place.column / kPiece * (kWords * 4));
+    if (!place.lane.inside) return;
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) to[i] = reinterpret_cast<const uint4 *>(words)[i];
+  }
+
+  __device__ void makePart(int at, const Place &place, uint32_t (&part)[Kind::kWireWords]) const {
+#pragma unroll
+    for (int i = 0; i < Kind::kWireWords; ++i) part[i] = 0;
+    if (place.lane.inside) source.template makePart<Kind>(call, begunSource, call.firstToken + at, place.column, part);
+  }
+
+  // By a whole block, for what its threads have stored: `flag` of each of `count`, NULL: it has none. Nothing if the round has failed.
+  template <typename Flag> __device__ void setFlags(int count, const Flag &flag) {
+    if (__syncthreads_or(!goesOn)) {
+      goesOn = false;
+      return;
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x))
+      if (uint32_t *word = flag(i)) storeRelease(word, begun.epoch);
+  }
+
+  // By a whole warp: until the rows are here that `slot` says of each other rank; `from` and `count`: of which.
+  template <typename Slot> __device__ void awaitRows(int from, int count, const Slot &slot) {
+    for (int first = from; goesOn && first < from + count; first += 32) {
+      const int number = first + static_cast<int>(threadIdx.x % 32);
+      const bool waits = number < from + count && number != mine;
+      const uint32_t *flag = flagOf(mine, waits ? slot(number) : 0);
+      const auto look = [&] { return !waits || loadAcquire(flag) == begun.epoch; };
+      goesOn = await(call.round, begun, rankOf(waits ? number : mine), look(), look);
+    }
+    __syncwarp();
+  }
+
+  // To the owners, from the rank behind this one on.
+  __device__ void pushParts() {
+    const int others = owners - 1, batch = others < 4 ? 4 / (others ? others : 1) : 1, step = token.clusters();
+    for (int first = token.cluster(); first < stripes; first += batch * step) {
+      for (int i = 0; i < batch * others; ++i) {
+        const int stripe = first + i / others * step, owner = ownerOf(i % others), at = tokenOf(stripe, owner);
+        for (int chunk = 0; chunk < Kind::chunks(call) && at < call.tokens; ++chunk) {
+          const Place place = token.place(chunk);
+          alignas(16) uint32_t part[Kind::kWireWords];
+          makePart(at, place, part);
+          storeRow(rowOf(owner, partSlot(mine, stripe)), place, part);
+        }
+      }
+      setFlags(batch * others, [&](int i) {
+        const int stripe = first + i / others * step, owner = ownerOf(i % others);
+        return tokenOf(stripe, owner) < call.tokens ? flagOf(owner, partSlot(mine, stripe)) : nullptr;
+      });
+    }
+  }
+  __device__ int ownerOf(int i) const { return (mine + 1 + i) % owners; }
+
+  // The tokens that this rank owns.
+  __device__ void sumTokens() {
+    const int others = owners - 1, step = token.clusters(), kTokens = 4;
+    for (int first = token.cluster(); first < stripes; first += kTokens * step) {
+      for (int stripe = first; stripe < first + kTokens * step; stripe += step)
+        if (tokenOf(stripe, mine) < call.tokens) sumToken(stripe);
+      setFlags(kTokens * others, [&](int i) {
+        const int at = tokenOf(first + i / others * step, mine);
+        return at < call.tokens ? flagOf(ownerOf(i % others), sumSlot(at)) : nullptr;
+      });
+    }
+  }
+
+  __device__ void sumToken(int stripe) {
+    const int at = tokenOf(stripe, mine);
+    const int64_t row = (call.firstToken + at) * Kind::hidden(call);
+    for (int chunk = 0; chunk < Kind::chunks(call); ++chunk) {
+      const Place place = token.place(chunk);
+      alignas(16) uint32_t own[Kind::kWireWords], parts[Kind::kWireWords], sum[Kind::kWords];
+      makePart(at, place, own);
+      token.loadResidual(row, place);
+      awaitRows(0, owners, [&](int number) { return partSlot(number, stripe); });
+      addRows(stripe, place, own, parts);
+      roundSum<Kind>(parts, sum);
+      for (int i = 0; i < owners - 1 && goesOn; ++i) storeRow(rowOf(ownerOf(i), sumSlot(at)), place, sum);
+      token.finish(row, chunk, place, sum);
+    }
+  }
+
+  // The parts in the order of ranks.
+  __device__ void addRows(int stripe, const Place &place, const uint32_t (&own)[Kind::kWireWords], uint32_t (&parts)[Kind::kWireWords]) const {
+#pragma unroll 1
+    for (int first = 0; first < owners; first += Kind::kBatch) {
+      alignas(16) uint32_t rows[Kind::kBatch][Kind::kWireWords] = {};
+#pragma unroll
+      for (int i = 0; i < Kind::kBatch; ++i)
+        if (first + i < owners && first + i != mine && place.lane.inside) loadRow(rowOf(mine, partSlot(first + i, stripe)), place, rows[i]);
+#pragma unroll
+      for (int i = 0; i < Kind::kBatch; ++i) {
+        if (first + i >= owners) continue;
+#pragma unroll
+        for (int word = 0; word < Kind::kWireWords; ++word) rows[i][word] = first + i == mine ? own[word] : rows[i][word];
+        if (first + i > 0) addWords<Kind::kWire>(parts, rows[i]);
+#pragma unroll
+        for (int word = 0; word < Kind::kWireWords; ++word) parts[word] = rows[i][word];
+      }
+    }
+  }
+
+  // Those of other owners.
+  __device__ void finishTokens() {
+    for (int stripe = token.cluster(); stripe < stripes; stripe += token.clusters())
+      for (int i = 0; i < owners - 1; ++i) {
+        const int owner = ownerOf(i), at = tokenOf(stripe, owner);
+        const int64_t row = (call.firstToken + at) * Kind::hidden(call);
+        for (int chunk = 0; chunk < Kind::chunks(call) && at < call.tokens; ++chunk) {
+          const Place place = token.place(chunk);
+          alignas(16) uint32_t sum[Kind::kWords] = {};
+          token.loadResidual(row, place);
+          awaitRows(owner, 1, [&](int) { return sumSlot(at); });
+          if (place.lane.inside) loadRow(rowOf(mine, sumSlot(at)), place, sum);
+          token.finish(row, chunk, place, sum);
+        }
+      }
+  }
+
+  const Call &call;
+  const Source &source;
+  const Begun &begun;
+  const int64_t begunSource;
+  Token<Kind> token;
+  const int owners, mine, stripes; // a stripe is a token of each owner
+  bool goesOn;
 };
 
 //===--- the kernel ---------------------------------------------------------------------------------===//
@@ -445,9 +657,10 @@ template <typename Source> __device__ void reportRefusal(const Round &round, con
   breakOff(round.exchange);
 }
 
-template <typename Kind, typename Source>
+// `By`: how the parts come together.
+template <template <typename, typename> class By, typename Kind, typename Source>
 __global__ void __launch_bounds__(Kind::kThreads, 2 * Kind::kBlocksPerSm)
-    reduceByPackets(const __grid_constant__ Call call, const __grid_constant__ Source source) {
+    reduceTokens(const __grid_constant__ Call call, const __grid_constant__ Source source) {
   extern __shared__ uint4 kept[];
   __shared__ Table table;
   const Round &round = call.round;
@@ -468,9 +681,9 @@ __global__ void __launch_bounds__(Kind::kThreads, 2 * Kind::kBlocksPerSm)
     awaitCluster();
     if (threadIdx.x == 0) countBegun(round, begun);
   };
-  Reducer<Kind, Source> reducer(call, source, begun, fits ? begunSource : 0, &table, kept);
+  By<Kind, Source> reducer(call, source, begun, fits ? begunSource : 0, &table, kept);
   bool goesOn = reducer.run(meet) && !begun.fails;
-  if (call.tokens == 0 && blockIdx.x == 0 && goesOn) goesOn = awaitAnnouncements(round, begun);
+  if (blockIdx.x == 0 && goesOn && (By<Kind, Source>::kAwaitsAll || call.tokens == 0)) goesOn = awaitAnnouncements(round, begun);
   if (!leaveRound(round, begun, !goesOn)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }

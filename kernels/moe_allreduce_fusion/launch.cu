@@ -9,11 +9,13 @@ using namespace allreduce;
 //===--- instances --------------------------------------------------------------------------------===//
 
 struct Kernel {
-  void (*run)(Call, Experts);
+  void (*byPackets)(Call, Experts), (*byRows)(Call, Experts);
   int blocksPerSm;
 };
 
-template <typename Kind> Kernel kernelOf() { return {reduceByPackets<Kind, Experts>, Kind::kBlocksPerSm}; }
+template <typename Kind> Kernel kernelOf() {
+  return {reduceTokens<ByPackets, Kind, Experts>, reduceTokens<ByRows, Kind, Experts>, Kind::kBlocksPerSm};
+}
 
 template <moert__format kFormat, bool kInF32, int kHidden> Kernel kernelOf(bool pair) {
   return pair ? kernelOf<Kind<kFormat, kInF32, kHidden, true>>() : kernelOf<Kind<kFormat, kInF32, kHidden, false>>();
@@ -96,6 +98,11 @@ Call makeCall(const moert__allreduce_call &checked, const Experts &experts, moer
   call.rowBytes = static_cast<uint32_t>(moert_workspace_packet_row(info));
   call.partBytes = static_cast<uint32_t>(moert_workspace_packet_tokens(info) * moert_workspace_packet_row(info));
   call.packets = call.round.exchange.offsets[MOERT_WORKSPACE_REDUCTION_PACKETS];
+  call.rows = call.round.exchange.offsets[MOERT_WORKSPACE_REDUCTION_ROWS];
+  call.flags = call.round.exchange.offsets[MOERT_WORKSPACE_REDUCTION_FLAGS];
+  call.slotBytes = moert_workspace_align(info->dispatch_bytes_per_token);
+  call.slots = static_cast<int32_t>(moert_workspace_rows(info));
+  call.sums = static_cast<int32_t>(moert_workspace_row_tokens(info) + info->ep_size);
   call.epsilon = static_cast<float>(checked.params->rms_eps);
   call.bias = static_cast<float>(checked.params->weight_bias);
   uint64_t addresses = addressOf(experts.inputs) | addressOf(experts.shared) | addressOf(call.residual) | addressOf(call.gamma) |
@@ -125,9 +132,25 @@ moert_status makeGrid(const moert_context *context, const moert__allreduce_call 
   return MOERT_OK;
 }
 
+// Packets take no fence and one way over the link, but a third more bytes; and in one shot each rank receives the parts of all others. So the more
+// ranks there are, the fewer bytes of a part make two shots faster. By the rates of the link: 2 us for another way and fences, 360 GB/s.
+bool takesTwoShots(const moert__allreduce_call &checked) {
+  const struct {
+    int32_t ranks;   // up to
+    int64_t kibytes; // of a part that packets take
+  } table[] = {{2, 2560}, {4, 512}, {8, 256}, {MOERT_MAX_RANKS, 128}};
+  int i = 0;
+  if (checked.params->strategy != MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_AUTO)
+    return checked.params->strategy == MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_TWO_SHOT;
+  while (checked.workspace.ranks > table[i].ranks) ++i;
+  return checked.tokens * checked.row_bytes > table[i].kibytes * 1024;
+}
+
 // A call of more tokens than there is room for is several exchanges.
 moert_status launchAll(moert_context *context, Call call, const Experts &experts, const moert__allreduce_call &checked, Kernel kernel) {
-  const int64_t most = moert_workspace_packet_tokens(&checked.workspace.note->info);
+  const moert_workspace_info *info = &checked.workspace.note->info;
+  const bool twoShot = takesTwoShots(checked);
+  const int64_t most = twoShot ? moert_workspace_row_tokens(info) : moert_workspace_packet_tokens(info);
   moert_status stopped = MOERT_OK, status = moert__stop_point(context, "entry");
   const char *const phases[] = {"counts", "data", "flag"};
   for (int i = 0; i < 3 && !stopped && !status; ++i) stopped = moert__stop_point(context, phases[i]);
@@ -137,7 +160,7 @@ moert_status launchAll(moert_context *context, Call call, const Experts &experts
     const int64_t left = checked.tokens - call.firstToken, tokens = left < most ? left : most;
     call.tokens = static_cast<int32_t>(tokens);
     if (!status) status = makeGrid(context, checked, tokens, kernel.blocksPerSm, &grid);
-    if (!status) status = launch(context, kernel.run, grid, call, experts);
+    if (!status) status = launch(context, twoShot ? kernel.byRows : kernel.byPackets, grid, call, experts);
     call.firstToken += tokens;
   } while (!status && !stopped && call.firstToken < checked.tokens);
   return status ? status : stopped;

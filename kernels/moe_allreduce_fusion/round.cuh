@@ -107,7 +107,8 @@ __device__ inline void showWait(const Round &round, const Begun &begun, int peer
   storeRelease(&watch.fault->waiting, begun.epoch | op | what | static_cast<unsigned long long>(peer + 1) << MOERT__WAITING_PEER);
 }
 
-// Why waiting for `peer` makes no sense any more, if what it waits for has not come by now; FAULT_NONE: it does; FAULT_STANDING: somebody has reported.
+// Why waiting for `peer` makes no sense any more, if what it waits for has not come by now; FAULT_NONE: it does; FAULT_STANDING: somebody has
+// reported.
 static __device__ __noinline__ int lookAround(const Round &round, Begun begun, int peer, bool isLong, unsigned long long deadline) {
   const moert__watch &watch = round.exchange.watch;
   if (*const_cast<volatile int *>(&round.state->failed) != 0) return MOERT__FAULT_STANDING;

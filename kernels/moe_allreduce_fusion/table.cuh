@@ -30,15 +30,14 @@ struct Table {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
 
-  // By all threads of the cluster, for the round of this number: `warps` of them have a number; this warp's is that of the place `own`, if it is less.
-  // The result is the number at the lane's place, 0 behind the last.
+  // By all threads of the cluster, for the round of this number: `warps` of them have a number; this warp's is that of the place `own`, if it is
+  // less. The result is the number at the lane's place, 0 behind the last.
   __device__ float gather(unsigned round, int warps, int own, float number) {
     const int lane = static_cast<int>(threadIdx.x % 32), turn = static_cast<int>(round & 1);
     const uint32_t barrier = sharedAddress(&barriers[turn]);
     uint32_t blocks;
     asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
-    if (threadIdx.x == 0)
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(warps * 4) : "memory");
+    if (threadIdx.x == 0) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(warps * 4) : "memory");
     if (lane < static_cast<int>(blocks) && own < warps)
       asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                        sharedAddressOf(sharedAddress(&numbers[turn][own]), static_cast<uint32_t>(lane))),

@@ -144,6 +144,7 @@ uint32_t moert__allreduce_hash(const moert__allreduce_call *call) {
   hash = moert__hash_dtype(hash, call->args->residual_in->dtype);
   hash = moert__hash(hash, params->fp32_acc);
   hash = moert__hash(hash, params->backend);
+  hash = moert__hash(hash, params->strategy);
   hash = moert__hash(hash, moert__bits((float)params->rms_eps));
   return moert__hash(hash, moert__bits((float)params->weight_bias));
 }

@@ -525,6 +525,7 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
       DefaultValuedAttr<Moe_Float, "0.0">:$weight_bias,
       DefaultValuedAttr<BoolAttr, "false">:$fp32_acc,
       DefaultValuedAttr<Moe_OneOf<["trtllm"]>, "\"trtllm\"">:$backend,
+      DefaultValuedAttr<Moe_OneOf<["auto", "one_shot", "two_shot"]>, "\"auto\"">:$strategy,
       DefaultValuedAttr<BoolAttr, "false">:$launch_with_pdl,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$world_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);

@@ -138,15 +138,34 @@ static void check_round(Layer *l, int64_t tokens, int64_t experts) {
   results(l);
 }
 
+// One shot and two in turn: what one has left must not be taken for what the other waits for.
 static void play(gpu_rank *rank) {
+  const int64_t strategies[] = {MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_ONE_SHOT, MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_TWO_SHOT,
+                                MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_AUTO};
   Layer l;
   open_layer(&l, rank);
   int64_t most = l.what.max_tokens, experts = l.what.experts;
-  check_round(&l, most, experts);
-  check_round(&l, most / 2, rank->rank % (experts + 1)); // ranks may have different numbers of experts
-  check_round(&l, 0, 0);
+  for (int i = 0; i < 3; ++i) {
+    l.params.strategy = strategies[i];
+    check_round(&l, most, experts);
+    check_round(&l, most / 2, rank->rank % (experts + 1)); // ranks may have different numbers of experts
+    check_round(&l, i == 1, experts);
+    check_round(&l, 0, 0);
+  }
   if (rank->cuda) CHECK_OK(moert_kernel_find("moe.allreduce_fusion/sm_90a", &l.kernel));
-  check_round(&l, most, experts / 2);
+  for (int i = 0; i < 2; ++i) {
+    l.params.strategy = strategies[i];
+    check_round(&l, most, experts / 2);
+  }
+}
+
+// A call that is several exchanges.
+static void play_many(gpu_rank *rank) {
+  Layer l;
+  open_layer(&l, rank);
+  l.params.strategy = l.what.fp32_acc ? MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_TWO_SHOT : MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_ONE_SHOT;
+  check_round(&l, l.what.max_tokens, l.what.experts);
+  check_round(&l, l.what.max_tokens - 1, l.what.experts);
 }
 
 //===--- numbers of experts that there are not ----------------------------------------------------===//
@@ -217,6 +236,12 @@ static void run_on(int32_t size, int32_t gpus) {
     Case what = cases[i].what;
     gpu_case("%s, %d ranks, %d GPUs", cases[i].name, size, gpus) gpu_both(size, gpus, play, &what);
   }
+  Case packets = {450, 7168, 1, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0},
+       rows = {513, 16384, 1, "f32", "f32", true, false, ABSENT, NORM, 0, 1e-6, 0};
+  if (gpu_extent() != GPU_SMALL) {
+    gpu_case("more tokens than packets, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_many, &packets);
+    gpu_case("more tokens than rows, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_many, &rows);
+  }
   Case small = {5, 64, 3, "bf16", "f32", false, false, SIGNED, ALL, 0, 1e-6, 0};
   Case loop = {16, 512, 2, "bf16", "f32", false, false, SIGNED, ALL | IN_PLACE, 0, 1e-6, 0};
   gpu_case("numbers of experts, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, refuse_numbers, &small);
@@ -227,7 +252,8 @@ int main(int argc, char **argv) {
   gpu_begin(argc, argv);
   int32_t gpus = gpu_count();
   run_on(1, 1);
-  run_on(gpus > 1 ? 2 : 4, gpus);
+  run_on(2, gpus);
+  if (gpus == 1) run_on(4, gpus);
   if (gpu_extent() != GPU_SMALL && gpus > 1) run_on(4, gpus);
   if (gpu_extent() == GPU_FULL) run_on(3, 1);
   if (gpu_extent() == GPU_FULL) run_on(8, gpus);
