@@ -10,18 +10,19 @@
 #ifndef MOE_KERNELS_MOE_ALLREDUCE_FUSION_KERNELS_CUH
 #define MOE_KERNELS_MOE_ALLREDUCE_FUSION_KERNELS_CUH
 
+#include "kernels/common/scales.cuh"
 #include "kernels/moe_allreduce_fusion/packets.cuh"
 #include "kernels/moe_allreduce_fusion/table.cuh"
-#include "lib/reference/moe_allreduce_fusion.h"
+#include "lib/reference/reduction.h"
 
 namespace allreduce {
 
-static_assert(kPiece == MOERT__ALLREDUCE_VECTOR && MOERT__ALLREDUCE_WIDTH == 32, "a thread's piece, and a warp");
+static_assert(kPiece == MOERT__REDUCTION_VECTOR && MOERT__REDUCTION_WIDTH == 32, "a thread's piece, and a warp");
 const int kGroup = 32 * kPiece; // columns of a warp
 const int kChunk = 32 * kGroup; // of a cluster
 const int kMostThreads = 256;   // of a block
 const int kMostBlocks = 4;      // of a cluster
-const int kOutputs = 3;
+const int kOutputs = 5;
 static_assert(kMostBlocks * kMostThreads == 32 * 32, "a cluster has 32 warps");
 
 // The parameter of all kernels.
@@ -35,16 +36,19 @@ struct Call {
   int64_t rows, flags;          // likewise of rows and their flags
   int64_t slotBytes;            // from row to row
   int32_t slots, sums;          // rows of each parity, and those before the sums
-  float epsilon, bias;
-  bool aligned; // all rows begin at multiples of 16 bytes
+  float epsilon, bias, factor;  // `factor`: scale_factor
+  bool aligned;                 // all rows begin at multiples of 16 bytes
+  bool alignedCodes;            // and those of a piece's codes at multiples of their bytes
+  moert__quantized_call quantized;
   Round round;
   Output outputs[kOutputs];
 };
 
-// What a kernel is made for: the element type, whether parts are added in f32, hidden_size (0: known at run time), whether there are two ranks.
-template <moert__format kFormat_, bool kInF32_, int kHidden_, bool kPair_> struct Kind {
+// What a kernel is made for: the element type, whether parts are added in f32, hidden_size (0: known at run time), whether there are two ranks, and
+// whether there are codes to be made.
+template <moert__format kFormat_, bool kInF32_, int kHidden_, bool kPair_, bool kQuantizes_> struct Kind {
   static const moert__format kFormat = kFormat_, kWire = kInF32_ ? MOERT__F32 : kFormat_;
-  static const bool kInF32 = kInF32_, kPair = kPair_;
+  static const bool kInF32 = kInF32_, kPair = kPair_, kQuantizes = kQuantizes_;
   static const int kWords = kFormat == MOERT__F32 ? 8 : 4, kWireWords = kWire == MOERT__F32 ? 8 : 4; // of a piece
   static const int kBatch = kPair ? 1 : kHidden_ ? 2 : 16 / kWireWords;                              // ranks whose packets are loaded at once
   static const int kBlocksPerSm = kHidden_ ? 2 : 1;                                                  // that are used; twice as many fit
@@ -320,7 +324,7 @@ public:
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
     quarter = static_cast<int>(block);
     group = static_cast<int>(block * (blockDim.x / 32) + threadIdx.x / 32);
-    if (call.normOut && Kind::chunks(call) == 1) loadGamma(0);
+    if (hasNorm() && Kind::chunks(call) == 1) loadGamma(0);
   }
 
   __device__ Place place(int chunk) const { return placeOf<Kind>(call, chunk, group); }
@@ -339,7 +343,7 @@ public:
     if (call.sumOut && place.lane.inside) storeWords<Kind>(call, call.sumOut, row + place.column, total);
     addWords<Kind::kFormat>(residual, total);
     if (call.residualOut && place.lane.inside) storeWords<Kind>(call, call.residualOut, row + place.column, total);
-    if (!call.normOut) return;
+    if (!hasNorm()) return;
     if (Kind::chunks(call) > 1) keep(chunk);
     const float own = addHalves(place.lane.inside ? squaresOf<Kind>(total) : 0.0f);
     squares = (chunk ? squares : 0.0f) + addHalves(table->gather(round++, Kind::groups(call), group, own));
@@ -349,19 +353,82 @@ public:
   int quarter; // of the token's columns: the block in the cluster
 
 private:
+  __device__ bool hasNorm() const { return Kind::kQuantizes || call.normOut; }
+
   __device__ void normalizeRow(int64_t row) {
     const float mean = moert__divide(squares, static_cast<float>(Kind::hidden(call)));
     const float inverse = moert__divide(1.0f, moert__square_root(mean + call.epsilon));
+    float amax = 0.0f;
+    if (Kind::kQuantizes && call.quantized.format == MOERT__FP8_TOKEN) amax = amaxOfRow(inverse);
     for (int i = 0; i < Kind::chunks(call); ++i) {
       const Place at = place(i);
       uint32_t norm[Kind::kWords];
-      if (Kind::chunks(call) > 1) {
-        takeKept(i);
-        loadGamma(i);
-      }
-      normalize<Kind>(call, inverse, total, gamma, norm);
-      if (at.lane.inside) storeWords<Kind>(call, call.normOut, row + at.column, norm);
+      makeNorm(i, inverse, norm);
+      if (call.normOut && at.lane.inside) storeWords<Kind>(call, call.normOut, row + at.column, norm);
+      if constexpr (Kind::kQuantizes) quantize(row / Kind::hidden(call), at, amax, norm);
     }
+  }
+
+  __device__ void makeNorm(int chunk, float inverse, uint32_t (&norm)[Kind::kWords]) {
+    if (Kind::chunks(call) > 1) {
+      takeKept(chunk);
+      loadGamma(chunk);
+    }
+    normalize<Kind>(call, inverse, total, gamma, norm);
+  }
+
+  // The numbers of a piece; zeros where the thread has none.
+  __device__ void unpackNorm(const Place &at, const uint32_t (&norm)[Kind::kWords], float (&piece)[kPiece]) const {
+    unpackWords<Kind::kFormat>(norm, piece);
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) piece[i] = at.lane.inside ? piece[i] : 0.0f;
+  }
+
+  // The largest magnitude in all threads.
+  __device__ float amaxOfRow(float inverse) {
+    float amax = 0.0f;
+    for (int i = 0; i < Kind::chunks(call); ++i) {
+      uint32_t norm[Kind::kWords];
+      float piece[kPiece];
+      makeNorm(i, inverse, norm);
+      unpackNorm(place(i), norm, piece);
+      amax = largerMagnitude(MOERT__FP8_TOKEN, amax, tileAmax(MOERT__FP8_TOKEN, piece));
+    }
+    amax = blockAmax(MOERT__FP8_TOKEN, amax, 32);
+    return blockAmax(MOERT__FP8_TOKEN, table->gather(round++, Kind::groups(call), group, amax), 32);
+  }
+
+  // By a whole warp. `amax`: of the row, if it has one scale.
+  __device__ void quantize(int64_t at, const Place &place, float amax, const uint32_t (&norm)[Kind::kWords]) const {
+    const moert__quantized_call &quantized = call.quantized;
+    const QuantizeOptions options = {call.factor, __frcp_rn(call.factor), false, false, false};
+    const int block = moert__block_size(quantized.format);
+    float piece[kPiece];
+    uint32_t codes[kPiece / 4], scale = 0;
+    unpackNorm(place, norm, piece);
+    if (quantized.format == MOERT__FP8_TENSOR) {
+      encodeE4M3(piece, call.factor, codes);
+    } else if (quantized.format == MOERT__FP8_TOKEN) {
+      scale = moert__bits(moert__fp8_scale(amax));
+      encodeE4M3Divided(piece, amax, moert__float(scale), codes);
+    } else {
+      scale = quantizeTile(quantized.format, options, piece, tileAmax(quantized.format, piece), codes);
+    }
+    if (!place.lane.inside) return;
+    storeCodes(at, place.column, codes);
+    if (block ? place.column % block == 0 : quantized.format == MOERT__FP8_TOKEN && place.column == 0)
+      storeScale(quantized, moert__scale_offset(&quantized.grid, at, block ? place.column / block : 0), scale);
+  }
+
+  __device__ void storeCodes(int64_t at, int64_t column, const uint32_t (&words)[kPiece / 4]) const {
+    const bool packed = moert__is_packed(call.quantized.format);
+    uint8_t *codes = const_cast<uint8_t *>(call.quantized.codes) + at * call.quantized.codes_stride + (packed ? column / 2 : column);
+    if (!call.alignedCodes)
+      for (int i = 0; i < (packed ? kPiece / 2 : kPiece); ++i) codes[i] = static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4));
+    else if (packed)
+      *reinterpret_cast<uint32_t *>(codes) = words[0];
+    else
+      *reinterpret_cast<uint2 *>(codes) = make_uint2(words[0], words[1]);
   }
 
   __device__ void loadGamma(int chunk) {
@@ -466,8 +533,8 @@ private:
 
 __device__ inline int countOf(unsigned long long mask) { return __popcll(mask); }
 
-// Of k + 1 ranks that take part each is the owner of every (k + 1)-th token: all others push their parts to it, and it pushes the sum to them. Rows are
-// stored as they are; a block of a cluster sets a flag for its quarter of each row, behind a fence that serves several of them.
+// Of k + 1 ranks that take part each is the owner of every (k + 1)-th token: all others push their parts to it, and it pushes the sum to them. Rows
+// are stored as they are; a block of a cluster sets a flag for its quarter of each row, behind a fence that serves several of them.
 //
 // In the region of rows, of each parity, the parts that this rank receives come first, those of a rank together, and then the sums.
 template <typename Kind, typename Source> class ByRows {
@@ -502,9 +569,7 @@ private:
   __device__ int sumSlot(int at) const { return call.sums + at; }
   __device__ int64_t slotOf(int slot) const { return static_cast<int64_t>(begun.epoch & 1) * call.slots + slot; }
 
-  __device__ char *rowOf(int number, int slot) const {
-    return call.round.exchange.slabs[rankOf(number)] + call.rows + slotOf(slot) * call.slotBytes;
-  }
+  __device__ char *rowOf(int number, int slot) const { return call.round.exchange.slabs[rankOf(number)] + call.rows + slotOf(slot) * call.slotBytes; }
   __device__ uint32_t *flagOf(int number, int slot) const {
     char *flags = call.round.exchange.slabs[rankOf(number)] + call.flags;
     return reinterpret_cast<uint32_t *>(flags) + slotOf(slot) * MOERT_WORKSPACE_QUARTERS + token.quarter;
@@ -684,6 +749,7 @@ __global__ void __launch_bounds__(Kind::kThreads, 2 * Kind::kBlocksPerSm)
   By<Kind, Source> reducer(call, source, begun, fits ? begunSource : 0, &table, kept);
   bool goesOn = reducer.run(meet) && !begun.fails;
   if (blockIdx.x == 0 && goesOn && (By<Kind, Source>::kAwaitsAll || call.tokens == 0)) goesOn = awaitAnnouncements(round, begun);
+  if (Kind::kQuantizes && goesOn && call.quantized.scales) zeroPadding(call.quantized, blockIdx.x, gridDim.x, threadIdx.x, blockDim.x);
   if (!leaveRound(round, begun, !goesOn)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }

@@ -480,8 +480,11 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
     - `residual_out` = z = y + `residual_in`
     - `norm_out` = z * (1 / sqrt(mean(z * z) + rms_eps)) * (weight_bias + `rms_gamma`); the mean is over the columns of a token
 
+    - `quant_out`, `scale_out`: the codes and scales that `moe.quantize` makes of norm, in `quant_format`; docs/formats.md says what they are. `layout_code`
+      is the layout of scales, whose padding becomes zero. `scale_factor` is G of `nvfp4` and `fp8_tensor`; the latter has no `scale_out`.
+
     Each destination is optional; one at least must be there. A may be smaller than dimension 0 of x, and another at every call and on every rank;
-    what lies behind is not read. 0 experts are legal, and so are 0 tokens. `residual_out` may be the memory of `residual_in`.
+    what lies behind does not count. 0 experts are legal, and so are 0 tokens. `residual_out` may be the memory of `residual_in`.
 
     Rounding. RN rounds to the element type of the tensors, to nearest even; all else is f32, without contraction but for fma. Experts and ranks are
     added in ascending order. NaN and infinities survive.
@@ -498,7 +501,10 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
 
     So all ranks get the same bits of y, in every run; of z and norm too, if they have the same residual and gamma.
 
-    The parts travel through the receive area of a workspace that `moe.initialize` has laid out; it may be that of an all-to-all, but not between a
+    `strategy`: in one shot each rank sends its part of a token to all others; in two, to the one that owns the token, which sends them the sum. `auto`
+    chooses by the number of ranks and the bytes of a part. Results are the same.
+
+    The parts travel through a workspace that `moe.initialize` has laid out; it may be that of an all-to-all, but not between a
     dispatch and its combine. T is at most its `max_num_tokens`, and `hidden_size` times the size of an element (4 bytes with `fp32_acc`) at most its
     `dispatch_bytes_per_token`: checked at run time. `launch_with_pdl` lets a kernel start before the one in front of it has ended; results are the same.
 
@@ -510,26 +516,36 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
     - C2: `rms_gamma` is [hidden_size].
     - C3: `moe_reduction_active_experts_token_input` is [experts, T, hidden_size], `moe_reduction_scale_input` [experts, T].
     - C4: `moe_reduction_device_num_experts`, if present, is [1].
-    - C5: `moe_reduction_token_input` and the destinations are [T, hidden_size]; there is at least one destination.
-    - C6: all tensors but `moe_reduction_scale_input` and the number of experts have the element type of `residual_in`.
+    - C5: `moe_reduction_token_input`, `moe_allreduce_out`, `residual_out` and `norm_out` are [T, hidden_size]; there is at least one destination.
+    - C6: all tensors but `moe_reduction_scale_input`, the number of experts, codes and scales have the element type of `residual_in`.
     - C7: `rms_eps` >= 0.
     - C8: `metainfo` has 16 elements.
+    - C9: `quant_out` is there if, and only if, `quant_format` is not `none`; `scale_out` if it is not `none` or `fp8_tensor` either.
+    - C10: element types and shapes of `quant_out` and `scale_out` are those of `moe.quantize` (C1, C3 and C4), and `hidden_size` is a multiple of the block
+      (16 for `nvfp4`, 32 for `mxfp4` and `mxfp8`).
+    - C11: `layout_code` other than `linear` goes with `nvfp4`, `mxfp4` and `mxfp8`.
+    - C12: `scale_factor` > 0, and other than 1 goes with `nvfp4` and `fp8_tensor`.
   }];
   let arguments = (ins
       Moe_Float2:$residual_in, Moe_Float1:$rms_gamma,
       Moe_Float3:$moe_reduction_active_experts_token_input, Moe_Float2:$moe_reduction_scale_input, Optional<Moe_I32x1>:$moe_reduction_device_num_experts,
       Moe_Float2:$moe_reduction_token_input,
       Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo,
-      Optional<Moe_Float2>:$moe_allreduce_out, Optional<Moe_Float2>:$residual_out, Optional<Moe_Float2>:$norm_out, Moe_Context:$device_context,
+      Optional<Moe_Float2>:$moe_allreduce_out, Optional<Moe_Float2>:$residual_out, Optional<Moe_Float2>:$norm_out,
+      Optional<Moe_Codes2>:$quant_out, Optional<Moe_Scales2>:$scale_out, Moe_Context:$device_context,
       Moe_Int<8, 1073741824>:$hidden_size, Moe_Float:$rms_eps,
       DefaultValuedAttr<Moe_Float, "0.0">:$weight_bias,
       DefaultValuedAttr<BoolAttr, "false">:$fp32_acc,
       DefaultValuedAttr<Moe_OneOf<["trtllm"]>, "\"trtllm\"">:$backend,
       DefaultValuedAttr<Moe_OneOf<["auto", "one_shot", "two_shot"]>, "\"auto\"">:$strategy,
+      DefaultValuedAttr<Moe_OneOf<["none", "nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8_token", "fp8_tensor"]>, "\"none\"">:$quant_format,
+      DefaultValuedAttr<Moe_OneOf<["linear", "128x4", "8x4"]>, "\"linear\"">:$layout_code,
+      DefaultValuedAttr<Moe_Float, "1.0">:$scale_factor,
       DefaultValuedAttr<BoolAttr, "false">:$launch_with_pdl,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$world_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
-  let destinations = ["moe_allreduce_out", "residual_out", "norm_out"];
+  let destinations = ["moe_allreduce_out", "residual_out", "norm_out", "quant_out", "scale_out"];
+  let since = ["quant_out=2", "scale_out=2"];
   let inPlace = ["residual_out=residual_in"];
   let observed = ["metainfo"];
   let fabric = 1;
@@ -541,7 +557,8 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
     `token_input` `(` $moe_reduction_token_input `:` type($moe_reduction_token_input) `)`
     `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
     (`allreduce_out` `(` $moe_allreduce_out^ `:` type($moe_allreduce_out) `)`)? (`residual_out` `(` $residual_out^ `:` type($residual_out) `)`)?
-    (`norm_out` `(` $norm_out^ `:` type($norm_out) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+    (`norm_out` `(` $norm_out^ `:` type($norm_out) `)`)? (`quant_out` `(` $quant_out^ `:` type($quant_out) `)`)?
+    (`scale_out` `(` $scale_out^ `:` type($scale_out) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
   }];
 }
 

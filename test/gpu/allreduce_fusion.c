@@ -18,14 +18,24 @@ typedef struct Case {
   int outputs;   // set of Outputs; IN_PLACE: residual_out is residual_in
   int64_t shift; // elements by which rows are displaced from a multiple of 256 bytes
   double epsilon, bias;
+  int64_t format, layout; // of codes
 } Case;
+
+#define NONE MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_NONE
+#define NVFP4 MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_NVFP4
+#define MXFP4 MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_MXFP4
+#define MXFP8 MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_MXFP8
+#define FP8_BLOCK MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_FP8_BLOCK
+#define FP8_TOKEN MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_FP8_TOKEN
+#define FP8_TENSOR MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_FP8_TENSOR
+enum { LINEAR, TILES_OF_128, TILES_OF_8 }; // layouts
 
 typedef struct Layer {
   gpu_rank *rank;
   Case what;
   int64_t tokens;
   gpu_buffer *workspace, *metainfo;
-  exchange_operand residual, gamma, inputs, scales, number, shared, sum, total, norm;
+  exchange_operand residual, gamma, inputs, scales, number, shared, sum, total, norm, codes, code_scales;
   moert_moe_initialize_params sizes;
   moert_moe_allreduce_fusion_params params;
   moert_moe_allreduce_fusion_args args;
@@ -39,6 +49,39 @@ static moert_tensor *operand(exchange_operand *operand, int32_t ndim, int64_t a,
   return &operand->memory->tensor;
 }
 
+static bool is_packed(int64_t format) { return format == NVFP4 || format == MXFP4; }
+
+static int64_t pad(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+
+// Scales of `tokens` tokens: rows and columns as they are laid out.
+static void measure_scales(const Case *what, int64_t tokens, int64_t *rows, int64_t *columns) {
+  static const int64_t blocks[] = {0, 16, 32, 32, 128, 0, 0};
+  int64_t block = blocks[what->format];
+  *columns = block ? pad(what->hidden, block) / block : 1;
+  *rows = tokens;
+  if (what->layout == LINEAR) return;
+  *columns = pad(*columns, 4);
+  *rows = pad(tokens, what->layout == TILES_OF_128 ? 128 : 8);
+}
+
+static void allocate_codes(Layer *l) {
+  const Case *what = &l->what;
+  int64_t rows, columns;
+  measure_scales(what, what->max_tokens, &rows, &columns);
+  l->codes.memory = gpu_new(l->rank, "i8", 1, what->max_tokens * what->hidden + what->shift);
+  l->code_scales.memory = gpu_new(l->rank, what->format == FP8_BLOCK || what->format == FP8_TOKEN ? "f32" : "ui8", 1, rows * columns);
+}
+
+static void shape_codes(Layer *l, int64_t tokens) {
+  const Case *what = &l->what;
+  int64_t rows, columns;
+  measure_scales(what, tokens, &rows, &columns);
+  bool scaled = what->format != NONE && what->format != FP8_TENSOR;
+  int64_t width = is_packed(what->format) ? what->hidden / 2 : what->hidden;
+  l->args.quant_out = what->format == NONE ? NULL : operand(&l->codes, 2, tokens, width, 0, what->shift);
+  l->args.scale_out = scaled ? operand(&l->code_scales, 2, rows, columns, 0, 0) : NULL;
+}
+
 static void allocate(Layer *l) {
   gpu_rank *rank = l->rank;
   const Case *what = &l->what;
@@ -49,6 +92,7 @@ static void allocate(Layer *l) {
   l->inputs.memory = gpu_new(rank, what->dtype, 1, what->experts * what->max_tokens * what->hidden + what->shift);
   l->scales.memory = gpu_new(rank, what->scales, 1, what->experts * what->max_tokens);
   l->number.memory = gpu_new(rank, what->number == UNSIGNED ? "ui32" : "i32", 1, 1);
+  allocate_codes(l);
 }
 
 static void shape(Layer *l, int64_t tokens) {
@@ -65,6 +109,7 @@ static void shape(Layer *l, int64_t tokens) {
   l->args.residual_out = what->outputs & TOTAL ? operand(&l->total, 2, tokens, hidden, 0, shift) : NULL;
   l->args.norm_out = what->outputs & NORM ? operand(&l->norm, 2, tokens, hidden, 0, shift) : NULL;
   if (what->outputs & IN_PLACE) l->args.residual_out = l->args.residual_in;
+  shape_codes(l, tokens);
 }
 
 static moert_status initialize(Layer *l) {
@@ -91,6 +136,9 @@ static void open_layer(Layer *l, gpu_rank *rank) {
   l->params.rms_eps = what->epsilon;
   l->params.weight_bias = what->bias;
   l->params.fp32_acc = what->fp32_acc;
+  l->params.quant_format = what->format;
+  l->params.layout_code = what->layout;
+  if (what->format == NVFP4 || what->format == FP8_TENSOR) l->params.scale_factor = 37.5;
   l->args = (moert_moe_allreduce_fusion_args)MOERT_MOE_ALLREDUCE_FUSION_ARGS_INIT;
   l->args.workspace = &l->workspace->tensor;
   l->args.metainfo = &l->metainfo->tensor;
@@ -129,6 +177,8 @@ static void results(Layer *l) {
   gpu_result("total", l->total.memory);
   gpu_result("norm", l->norm.memory);
   gpu_result("residual", l->residual.memory);
+  gpu_result("codes", l->codes.memory);
+  gpu_result("scales", l->code_scales.memory);
 }
 
 static void check_round(Layer *l, int64_t tokens, int64_t experts) {
@@ -214,21 +264,31 @@ typedef struct Named {
   Case what;
 } Named;
 
-// max_tokens, hidden, experts, dtype, scales, fp32_acc, special, number, outputs, shift, epsilon, bias
-static const Named cases[] = {{"instance 7168", {19, 7168, 3, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0}},
-                              {"instance 2048", {33, 2048, 8, "bf16", "bf16", false, false, SIGNED, ALL | IN_PLACE, 0, 1e-5, 1}},
-                              {"7168 in f32", {9, 7168, 3, "bf16", "f32", true, true, UNSIGNED, ALL, 0, 1e-6, 0}},
-                              {"one piece", {40, 8, 2, "f16", "f16", false, false, SIGNED, ALL, 0, 1e-6, 0.5}},
-                              {"special numbers", {40, 264, 2, "bf16", "f32", false, true, ABSENT, ALL, 0, 0, 0}},
-                              {"special numbers in f32", {40, 264, 2, "f16", "bf16", true, true, ABSENT, ALL, 0, 0, 0}},
-                              {"f32", {21, 1000, 4, "f32", "f32", false, true, SIGNED, ALL, 0, 1e-6, 0}},
-                              {"rows that are not aligned", {21, 1000, 4, "bf16", "f32", true, false, SIGNED, ALL, 1, 1e-6, 0}},
-                              {"more than a block", {5, 20008, 2, "f16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0}},
-                              {"more than a block in f32", {3, 16384, 2, "f32", "f32", true, false, ABSENT, ALL, 1, 1e-6, 0}},
-                              {"the sum alone", {21, 512, 4, "bf16", "f32", false, false, SIGNED, SUM, 0, 1e-6, 0}},
-                              {"the residual alone", {21, 512, 4, "bf16", "f32", false, false, SIGNED, IN_PLACE, 0, 1e-6, 0}},
-                              {"the norm alone", {21, 512, 4, "bf16", "f32", false, false, SIGNED, NORM, 0, 1e-6, 0}},
-                              {"hundreds of tokens", {700, 64, 1, "bf16", "f32", true, false, ABSENT, ALL, 0, 1e-6, 0}}};
+// max_tokens, hidden, experts, dtype, scales, fp32_acc, special, number, outputs, shift, epsilon, bias, format, layout
+static const Named cases[] = {{"instance 7168", {19, 7168, 3, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0, NONE, LINEAR}},
+                              {"instance 2048", {33, 2048, 8, "bf16", "bf16", false, false, SIGNED, ALL | IN_PLACE, 0, 1e-5, 1, NONE, LINEAR}},
+                              {"7168 in f32", {9, 7168, 3, "bf16", "f32", true, true, UNSIGNED, ALL, 0, 1e-6, 0, NONE, LINEAR}},
+                              {"one piece", {40, 8, 2, "f16", "f16", false, false, SIGNED, ALL, 0, 1e-6, 0.5, NONE, LINEAR}},
+                              {"special numbers", {40, 264, 2, "bf16", "f32", false, true, ABSENT, ALL, 0, 0, 0, NONE, LINEAR}},
+                              {"special numbers in f32", {40, 264, 2, "f16", "bf16", true, true, ABSENT, ALL, 0, 0, 0, NONE, LINEAR}},
+                              {"f32", {21, 1000, 4, "f32", "f32", false, true, SIGNED, ALL, 0, 1e-6, 0, NONE, LINEAR}},
+                              {"rows that are not aligned", {21, 1000, 4, "bf16", "f32", true, false, SIGNED, ALL, 1, 1e-6, 0, NONE, LINEAR}},
+                              {"more than a block", {5, 20008, 2, "f16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0, NONE, LINEAR}},
+                              {"more than a block in f32", {3, 16384, 2, "f32", "f32", true, false, ABSENT, ALL, 1, 1e-6, 0, NONE, LINEAR}},
+                              {"the sum alone", {21, 512, 4, "bf16", "f32", false, false, SIGNED, SUM, 0, 1e-6, 0, NONE, LINEAR}},
+                              {"the residual alone", {21, 512, 4, "bf16", "f32", false, false, SIGNED, IN_PLACE, 0, 1e-6, 0, NONE, LINEAR}},
+                              {"the norm alone", {21, 512, 4, "bf16", "f32", false, false, SIGNED, NORM, 0, 1e-6, 0, NONE, LINEAR}},
+                              {"nvfp4, 7168", {19, 7168, 3, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0, NVFP4, TILES_OF_128}},
+                              {"mxfp8, 2048", {33, 2048, 1, "bf16", "f32", false, true, ABSENT, IN_PLACE, 0, 1e-6, 0, MXFP8, TILES_OF_8}},
+                              {"fp8_token, 7168", {19, 7168, 1, "bf16", "f32", false, false, ABSENT, NORM, 0, 1e-6, 0, FP8_TOKEN, LINEAR}},
+                              {"nvfp4 alone", {40, 272, 2, "bf16", "f32", false, true, ABSENT, 0, 0, 1e-6, 1, NVFP4, LINEAR}},
+                              {"nvfp4 in f32", {5, 48, 2, "f32", "f32", false, true, ABSENT, ALL, 0, 1e-6, 0, NVFP4, TILES_OF_8}},
+                              {"mxfp4", {130, 96, 2, "f16", "f32", true, false, ABSENT, ALL, 1, 1e-6, 0, MXFP4, TILES_OF_128}},
+                              {"fp8_block", {21, 1000, 2, "f16", "f32", false, true, ABSENT, ALL, 0, 1e-6, 0, FP8_BLOCK, LINEAR}},
+                              {"fp8_token of two chunks", {21, 16384, 1, "bf16", "f32", false, true, ABSENT, 0, 0, 1e-6, 0, FP8_TOKEN, LINEAR}},
+                              {"fp8_tensor", {21, 2880, 1, "bf16", "f32", false, true, ABSENT, SUM, 1, 1e-6, 0, FP8_TENSOR, LINEAR}},
+                              {"mxfp8 of two chunks", {21, 8224, 1, "f32", "f32", false, false, ABSENT, NORM, 0, 1e-6, 0, MXFP8, LINEAR}},
+                              {"hundreds of tokens", {700, 64, 1, "bf16", "f32", true, false, ABSENT, ALL, 0, 1e-6, 0, NONE, LINEAR}}};
 
 static void run_on(int32_t size, int32_t gpus) {
   size_t count = sizeof cases / sizeof *cases, step_size = gpu_extent() == GPU_SMALL ? 5 : 1;
@@ -236,14 +296,14 @@ static void run_on(int32_t size, int32_t gpus) {
     Case what = cases[i].what;
     gpu_case("%s, %d ranks, %d GPUs", cases[i].name, size, gpus) gpu_both(size, gpus, play, &what);
   }
-  Case packets = {450, 7168, 1, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0},
-       rows = {513, 16384, 1, "f32", "f32", true, false, ABSENT, NORM, 0, 1e-6, 0};
+  Case packets = {450, 7168, 1, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0, NONE, LINEAR},
+       rows = {513, 16384, 1, "f32", "f32", true, false, ABSENT, NORM, 0, 1e-6, 0, NONE, LINEAR};
   if (gpu_extent() != GPU_SMALL) {
     gpu_case("more tokens than packets, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_many, &packets);
     gpu_case("more tokens than rows, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_many, &rows);
   }
-  Case small = {5, 64, 3, "bf16", "f32", false, false, SIGNED, ALL, 0, 1e-6, 0};
-  Case loop = {16, 512, 2, "bf16", "f32", false, false, SIGNED, ALL | IN_PLACE, 0, 1e-6, 0};
+  Case small = {5, 64, 3, "bf16", "f32", false, false, SIGNED, ALL, 0, 1e-6, 0, NONE, LINEAR};
+  Case loop = {16, 512, 2, "bf16", "f32", false, false, SIGNED, ALL | IN_PLACE, 0, 1e-6, 0, NONE, LINEAR};
   gpu_case("numbers of experts, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, refuse_numbers, &small);
   gpu_case("replays, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &loop);
 }

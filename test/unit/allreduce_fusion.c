@@ -43,8 +43,8 @@ static void make_operands(layer *l) {
   l->sum = make_tensor(l->sum_data, BF16, s[7], 2, TOKENS, HIDDEN, 0);
   l->total = make_tensor(l->total_data, BF16, s[8], 2, TOKENS, HIDDEN, 0);
   l->norm = make_tensor(l->norm_data, BF16, s[9], 2, TOKENS, HIDDEN, 0);
-  l->args = (moert_moe_allreduce_fusion_args){sizeof l->args, &l->residual,  &l->gamma,    &l->inputs, &l->scales, &l->count,
-                                              &l->shared,     &l->workspace, &l->metainfo, &l->sum,    &l->total,  &l->norm};
+  l->args = (moert_moe_allreduce_fusion_args){sizeof l->args, &l->residual, &l->gamma, &l->inputs, &l->scales, &l->count, &l->shared,
+                                              &l->workspace,  &l->metainfo, &l->sum,   &l->total,  &l->norm,   NULL,      NULL};
   l->params = (moert_moe_allreduce_fusion_params)MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT;
   l->params.hidden_size = HIDDEN;
   l->params.rms_eps = 0;
@@ -162,7 +162,7 @@ static void shapes(void **state) {
   refuses(l->total.shape[1] = 8, MOERT_ERROR_INVALID_SHAPE, "operand 'residual_out' dimension 1 is 8, must equal hidden_size = 16");
   refuses(l->norm.shape[0] = 2, MOERT_ERROR_INVALID_SHAPE, "operand 'norm_out' dimension 0 is 2, " TOKENS_OF);
   refuses(l->args.moe_allreduce_out = l->args.residual_out = l->args.norm_out = NULL, MOERT_ERROR_NULL_POINTER,
-          "operands 'moe_allreduce_out', 'residual_out' and 'norm_out' are NULL, must not all be");
+          "operands 'moe_allreduce_out', 'residual_out', 'norm_out' and 'quant_out' are NULL, must not all be");
   refuses(l->args.residual_in = NULL, MOERT_ERROR_NULL_POINTER, "operand 'residual_in' is NULL");
 }
 
