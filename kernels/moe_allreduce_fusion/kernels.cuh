@@ -39,13 +39,14 @@ struct Call {
   float epsilon, bias, factor;  // `factor`: scale_factor
   bool aligned;                 // all rows begin at multiples of 16 bytes
   bool alignedCodes;            // and those of a piece's codes at multiples of their bytes
+  bool quantizes;               // there are codes to be made
   moert__quantized_call quantized;
   Round round;
   Output outputs[kOutputs];
 };
 
-// What a kernel is made for: the element type, whether parts are added in f32, hidden_size (0: known at run time), whether there are two ranks, and
-// whether there are codes to be made.
+// What a kernel is made for: the element type, whether parts are added in f32, hidden_size (0: known at run time), whether there are two ranks
+// (false: there may be), and whether there may be codes to be made.
 template <moert__format kFormat_, bool kInF32_, int kHidden_, bool kPair_, bool kQuantizes_> struct Kind {
   static const moert__format kFormat = kFormat_, kWire = kInF32_ ? MOERT__F32 : kFormat_;
   static const bool kInF32 = kInF32_, kPair = kPair_, kQuantizes = kQuantizes_;
@@ -55,6 +56,7 @@ template <moert__format kFormat_, bool kInF32_, int kHidden_, bool kPair_, bool 
   static const int kThreads = kHidden_ ? (kHidden_ + kMostBlocks * kGroup - 1) / (kMostBlocks * kGroup) * 32 : kMostThreads;
 
   static __device__ int hidden(const Call &call) { return kHidden_ ? kHidden_ : call.hidden; }
+  static __device__ bool quantizes(const Call &call) { return kQuantizes && (kHidden_ || call.quantizes); }
   static __device__ bool aligned(const Call &call) { return kHidden_ || call.aligned; }
   static __device__ int chunks(const Call &call) { return kHidden_ && kHidden_ <= kChunk ? 1 : (hidden(call) + kChunk - 1) / kChunk; }
   // Warps that have columns of a chunk.
@@ -125,7 +127,35 @@ template <typename Kind> __device__ void storeWords(const Call &call, void *elem
   }
 }
 
-//===--- this rank's part: experts ------------------------------------------------------------------===//
+//===--- this rank's part ---------------------------------------------------------------------------===//
+
+// RN(sum + RN(row * factor)), or in f32 fma(row, factor, sum).
+template <typename Kind> __device__ void addScaled(const uint32_t (&row)[Kind::kWords], float factor, uint32_t (&sum)[Kind::kWireWords]) {
+  float piece[kPiece];
+  unpackWords<Kind::kFormat>(row, piece);
+  if constexpr (Kind::kInF32) {
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) sum[i] = moert__bits(fmaf(piece[i], factor, moert__float(sum[i])));
+  } else {
+    uint32_t products[Kind::kWords];
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) piece[i] *= factor;
+    packWords<Kind::kFormat>(piece, products);
+    addWords<Kind::kFormat>(products, sum);
+  }
+}
+
+template <typename Kind> __device__ void addRow(const uint32_t (&row)[Kind::kWords], uint32_t (&sum)[Kind::kWireWords]) {
+  float piece[kPiece];
+  uint32_t words[Kind::kWireWords];
+  unpackWords<Kind::kFormat>(row, piece);
+  packWords<Kind::kWire>(piece, words);
+  addWords<Kind::kWire>(words, sum);
+}
+
+__device__ inline float loadFactor(moert__format format, const void *factors, int64_t index) {
+  return format == MOERT__F32 ? static_cast<const float *>(factors)[index] : moert__load(format, factors, index);
+}
 
 // moe_reduction_device_num_experts; `data` is NULL if there is none, and all `most` count.
 struct Number {
@@ -139,15 +169,18 @@ struct Number {
   }
 };
 
-// The sum over the experts' rows, times their scales, and the shared expert's.
+// Where a part comes from: the sum over the experts' rows, times their scales, and the shared expert's. A source is asked once what the call needs to
+// know (`begin`), which may be refused, and then for pieces of parts, which begin as zeros.
 struct Experts {
+  using Begun = int64_t; // how many experts there are
+  static const bool kChecksParts = false;
+
   const void *inputs, *scales, *shared;
   int64_t tokens; // of the whole call
   Number number;
   moert__format scaleFormat;
 
   __device__ int64_t begin() const { return number.read(); }
-
   __device__ bool fits(int64_t experts) const { return experts >= 0 && experts <= number.most; }
   __device__ void report(const moert__watch &watch, int64_t experts) const {
     ::report(watch.fault, watch.op, MOERT__FAULT_ALLREDUCE_EXPERTS, experts, number.most);
@@ -155,10 +188,10 @@ struct Experts {
 
   // Loads a batch of rows before it is known how many count, so that the number costs no latency.
   template <typename Kind>
-  __device__ void makePart(const Call &call, int64_t experts, int64_t token, int64_t column, uint32_t (&part)[Kind::kWireWords]) const {
+  __device__ bool makePart(const Call &call, int64_t experts, int64_t token, int64_t column, uint32_t (&part)[Kind::kWireWords]) const {
     const int kBatch = 16 / Kind::kWords;
     const int64_t hidden = Kind::hidden(call);
-    uint32_t last[Kind::kWords], sum[Kind::kWireWords] = {};
+    uint32_t last[Kind::kWords];
     loadWords<Kind>(call, shared, token * hidden + column, last);
 #pragma unroll 1
     for (int64_t first = 0; first < number.most; first += kBatch) {
@@ -169,41 +202,30 @@ struct Experts {
         if (first + i >= number.most) break;
         const int64_t row = (first + i) * tokens + token;
         loadWords<Kind>(call, inputs, row * hidden + column, rows[i]);
-        factors[i] = scaleFormat == MOERT__F32 ? static_cast<const float *>(scales)[row] : moert__load(scaleFormat, scales, row);
+        factors[i] = loadFactor(scaleFormat, scales, row);
       }
-      if (first >= experts) break;
 #pragma unroll
       for (int i = 0; i < kBatch; ++i)
-        if (first + i < experts) addExpert<Kind>(rows[i], factors[i], sum);
+        if (first + i < experts) addScaled<Kind>(rows[i], factors[i], part);
       if (first + kBatch >= experts) break;
     }
-    addShared<Kind>(last, sum, part);
-  }
-
-  template <typename Kind> __device__ static void addExpert(const uint32_t (&row)[Kind::kWords], float factor, uint32_t (&sum)[Kind::kWireWords]) {
-    float piece[kPiece];
-    unpackWords<Kind::kFormat>(row, piece);
-    if constexpr (Kind::kInF32) {
-#pragma unroll
-      for (int i = 0; i < kPiece; ++i) sum[i] = moert__bits(fmaf(piece[i], factor, moert__float(sum[i])));
-    } else {
-      uint32_t products[Kind::kWords];
-#pragma unroll
-      for (int i = 0; i < kPiece; ++i) piece[i] *= factor;
-      packWords<Kind::kFormat>(piece, products);
-      addWords<Kind::kFormat>(products, sum);
-    }
-  }
-
-  template <typename Kind>
-  __device__ static void addShared(const uint32_t (&shared)[Kind::kWords], const uint32_t (&sum)[Kind::kWireWords],
-                                   uint32_t (&part)[Kind::kWireWords]) {
-    float piece[kPiece];
-    unpackWords<Kind::kFormat>(shared, piece);
-    packWords<Kind::kWire>(piece, part);
-    addWords<Kind::kWire>(sum, part);
+    addRow<Kind>(last, part);
+    return true;
   }
 };
+
+// By a whole warp, of which a lane may have found something wrong: whether the part of a token was made. If not, the round fails.
+template <typename Source> __device__ bool checkPart(const Round &round, const Source &source, bool made, int64_t token) {
+  if constexpr (Source::kChecksParts) {
+    if (__all_sync(~0u, made)) return true;
+    if (threadIdx.x % 32 == 0 && atomicExch(&round.state->failed, 1) == 0) {
+      source.reportPart(round.exchange.watch, token);
+      tellPeers(round.exchange);
+    }
+    return false;
+  }
+  return true;
+}
 
 //===--- all ranks' parts ---------------------------------------------------------------------------===//
 
@@ -353,19 +375,19 @@ public:
   int quarter; // of the token's columns: the block in the cluster
 
 private:
-  __device__ bool hasNorm() const { return Kind::kQuantizes || call.normOut; }
+  __device__ bool hasNorm() const { return Kind::quantizes(call) || call.normOut; }
 
   __device__ void normalizeRow(int64_t row) {
     const float mean = moert__divide(squares, static_cast<float>(Kind::hidden(call)));
     const float inverse = moert__divide(1.0f, moert__square_root(mean + call.epsilon));
     float amax = 0.0f;
-    if (Kind::kQuantizes && call.quantized.format == MOERT__FP8_TOKEN) amax = amaxOfRow(inverse);
+    if (Kind::quantizes(call) && call.quantized.format == MOERT__FP8_TOKEN) amax = amaxOfRow(inverse);
     for (int i = 0; i < Kind::chunks(call); ++i) {
       const Place at = place(i);
       uint32_t norm[Kind::kWords];
       makeNorm(i, inverse, norm);
       if (call.normOut && at.lane.inside) storeWords<Kind>(call, call.normOut, row + at.column, norm);
-      if constexpr (Kind::kQuantizes) quantize(row / Kind::hidden(call), at, amax, norm);
+      if (Kind::quantizes(call)) quantize(row / Kind::hidden(call), at, amax, norm);
     }
   }
 
@@ -466,7 +488,7 @@ template <typename Kind, typename Source> class ByPackets {
 public:
   static const bool kAwaitsAll = false; // whoever has a token hears of all ranks
 
-  __device__ ByPackets(const Call &call, const Source &source, const Begun &begun, int64_t begunSource, Table *table, uint4 *kept)
+  __device__ ByPackets(const Call &call, const Source &source, const Begun &begun, typename Source::Begun begunSource, Table *table, uint4 *kept)
       : call(call), source(source), begun(begun), begunSource(begunSource), token(call, table, kept) {}
 
   // All chunks of all tokens; `meet` is called when the first has been pushed. False if the round has failed.
@@ -486,7 +508,7 @@ public:
       pushed = next;
       next = behind(next);
     } while (pushed.token < call.tokens);
-    return goesOn;
+    return goesOn && !broken;
   }
 
 private:
@@ -504,8 +526,11 @@ private:
     const Place place = token.place(spot.chunk);
 #pragma unroll
     for (int i = 0; i < Kind::kWireWords; ++i) own[i] = 0;
-    if (place.lane.inside) source.template makePart<Kind>(call, begunSource, call.firstToken + spot.token, place.column, own);
-    pushPart<Kind>(call, begun, place, spot.token, own);
+    const bool made = !place.lane.inside || source.template makePart<Kind>(call, begunSource, call.firstToken + spot.token, place.column, own);
+    if (checkPart(call.round, source, made, call.firstToken + spot.token))
+      pushPart<Kind>(call, begun, place, spot.token, own);
+    else
+      broken = true;
   }
 
   // False if the round has failed.
@@ -524,8 +549,9 @@ private:
   const Call &call;
   const Source &source;
   const Begun &begun;
-  const int64_t begunSource;
+  const typename Source::Begun begunSource;
   Token<Kind> token;
+  bool broken = false;                        // a part could not be made
   alignas(16) uint32_t own[Kind::kWireWords]; // this rank's part of what is pushed
 };
 
@@ -541,7 +567,7 @@ template <typename Kind, typename Source> class ByRows {
 public:
   static const bool kAwaitsAll = true; // a rank may get no row of some of the others
 
-  __device__ ByRows(const Call &call, const Source &source, const Begun &begun, int64_t begunSource, Table *table, uint4 *kept)
+  __device__ ByRows(const Call &call, const Source &source, const Begun &begun, typename Source::Begun begunSource, Table *table, uint4 *kept)
       : call(call), source(source), begun(begun), begunSource(begunSource), token(call, table, kept), owners(countOf(begun.mask)),
         mine(numberOf(call.round.exchange.watch.rank)), stripes((call.tokens + owners - 1) / owners), goesOn(!begun.fails) {}
 
@@ -587,10 +613,11 @@ private:
     for (int i = 0; i < kWords / 4; ++i) to[i] = reinterpret_cast<const uint4 *>(words)[i];
   }
 
-  __device__ void makePart(int at, const Place &place, uint32_t (&part)[Kind::kWireWords]) const {
+  __device__ void makePart(int at, const Place &place, uint32_t (&part)[Kind::kWireWords]) {
 #pragma unroll
     for (int i = 0; i < Kind::kWireWords; ++i) part[i] = 0;
-    if (place.lane.inside) source.template makePart<Kind>(call, begunSource, call.firstToken + at, place.column, part);
+    const bool made = !place.lane.inside || source.template makePart<Kind>(call, begunSource, call.firstToken + at, place.column, part);
+    if (!checkPart(call.round, source, made, call.firstToken + at)) goesOn = false;
   }
 
   // By a whole block, for what its threads have stored: `flag` of each of `count`, NULL: it has none. Nothing if the round has failed.
@@ -705,7 +732,7 @@ private:
   const Call &call;
   const Source &source;
   const Begun &begun;
-  const int64_t begunSource;
+  const typename Source::Begun begunSource;
   Token<Kind> token;
   const int owners, mine, stripes; // a stripe is a token of each owner
   bool goesOn;
@@ -713,7 +740,7 @@ private:
 
 //===--- the kernel ---------------------------------------------------------------------------------===//
 
-template <typename Source> __device__ void reportRefusal(const Round &round, const Source &source, bool stands, int64_t begunSource) {
+template <typename Source> __device__ void reportRefusal(const Round &round, const Source &source, bool stands, typename Source::Begun begunSource) {
   const moert__watch &watch = round.exchange.watch;
   if (stands)
     report(watch.fault, watch.op, MOERT__FAULT_STANDING);
@@ -731,7 +758,7 @@ __global__ void __launch_bounds__(Kind::kThreads, 2 * Kind::kBlocksPerSm)
   const Round &round = call.round;
   awaitStream();
   Begun begun = readRound(round);
-  const int64_t begunSource = source.begin();
+  const typename Source::Begun begunSource = source.begin();
   const bool stands = begun.fails, fits = source.fits(begunSource);
   if (!fits) begun.fails = true;
   if (begun.fails && blockIdx.x == 0 && threadIdx.x == 0) reportRefusal(round, source, stands, begunSource);
@@ -746,10 +773,10 @@ __global__ void __launch_bounds__(Kind::kThreads, 2 * Kind::kBlocksPerSm)
     awaitCluster();
     if (threadIdx.x == 0) countBegun(round, begun);
   };
-  By<Kind, Source> reducer(call, source, begun, fits ? begunSource : 0, &table, kept);
+  By<Kind, Source> reducer(call, source, begun, fits ? begunSource : typename Source::Begun(), &table, kept);
   bool goesOn = reducer.run(meet) && !begun.fails;
   if (blockIdx.x == 0 && goesOn && (By<Kind, Source>::kAwaitsAll || call.tokens == 0)) goesOn = awaitAnnouncements(round, begun);
-  if (Kind::kQuantizes && goesOn && call.quantized.scales) zeroPadding(call.quantized, blockIdx.x, gridDim.x, threadIdx.x, blockDim.x);
+  if (Kind::quantizes(call) && goesOn && call.quantized.scales) zeroPadding(call.quantized, blockIdx.x, gridDim.x, threadIdx.x, blockDim.x);
   if (!leaveRound(round, begun, !goesOn)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }

@@ -17,14 +17,8 @@ template <typename Kind, typename Source> Kernel<Source> kernelOf() {
   return {reduceTokens<ByPackets, Kind, Source>, reduceTokens<ByRows, Kind, Source>, Kind::kBlocksPerSm};
 }
 
-template <typename Source, moert__format kFormat, bool kInF32, bool kQuantizes> Kernel<Source> genericOf(bool pair) {
-  return pair ? kernelOf<Kind<kFormat, kInF32, 0, true, kQuantizes>, Source>() : kernelOf<Kind<kFormat, kInF32, 0, false, kQuantizes>, Source>();
-}
-
 template <typename Source, moert__format kFormat> Kernel<Source> genericOf(const moert__reduction &checked) {
-  const bool pair = checked.workspace.ranks == 2;
-  if (checked.fp32_acc) return checked.quant_format ? genericOf<Source, kFormat, true, true>(pair) : genericOf<Source, kFormat, true, false>(pair);
-  return checked.quant_format ? genericOf<Source, kFormat, false, true>(pair) : genericOf<Source, kFormat, false, false>(pair);
+  return checked.fp32_acc ? kernelOf<Kind<kFormat, true, 0, false, true>, Source>() : kernelOf<Kind<kFormat, false, 0, false, true>, Source>();
 }
 
 template <typename Source> Kernel<Source> genericKernel(const moert__reduction &checked) {
@@ -93,6 +87,7 @@ inline Call makeCall(const moert__reduction &checked, int op, uint32_t hash, uin
   call.epsilon = static_cast<float>(checked.rms_eps);
   call.bias = static_cast<float>(checked.weight_bias);
   call.factor = checked.factor;
+  call.quantizes = checked.quant_format != 0;
   call.quantized = checked.quantized;
   call.alignedCodes = widthOf(addressOf(call.quantized.codes)) >= kPiece;
   addresses |= addressOf(call.residual) | addressOf(call.gamma) | addressOf(call.sumOut) | addressOf(call.residualOut) | addressOf(call.normOut);

@@ -562,6 +562,74 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
   }];
 }
 
+def Moe_FinalizeAllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "finalize_allreduce_fusion", "moe_finalize_allreduce_fusion", [DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+  let summary = "Combine expert rows by choice, all-reduce, add the residual, normalise";
+  let description = [{
+    As `moe.allreduce_fusion`, with another part of this rank: with x = `allreduce_in` [P, hidden_size], rows that this rank's experts have computed,
+    i = `expanded_idx_to_permuted_idx` [T, K], w = `expert_scale_factor`, f = `routed_scaling_factor`, for each token t and column h:
+
+    - this rank's part: f times the sum over k < K of `x[i[t, k], h] * w[t, k]`, plus `shared_expert_output[t, h]`. An i of -1 is a choice without a
+      row here, and does not count; any other must be a row of x. Without `expert_scale_factor` rows count as they are, without `shared_expert_output`
+      nothing is added.
+    - `residual_out`, `norm_out`, `quant_out`, `scale_out`, and what is behind them: as in `moe.allreduce_fusion`, with `norm_weight` for `rms_gamma`.
+
+    Rounding. By default part = +0, then `RN(part + RN(x * w))` for each choice, or `RN(part + x)` without w; then, unless f is 1, `RN(part * f)`; then
+    `RN(part + shared)`. With `fp32_acc` part = +0, then `fma(x, w, part)`, or `part + x`, then `part * f` and `part + shared`, in f32. All else is as there.
+
+    An index that is no row is an error of the call. On devices it is found when the exchange has begun, so that the peers see this rank fail.
+
+    Collective: every rank of the context must call it, with the same number of tokens, element type and static parameters; P, K and the optional
+    inputs may differ. `world_size` 0 takes the number of ranks from the context; any other value must equal it.
+
+    Constraints:
+    - C1: `residual_in` is [T, hidden_size], with `hidden_size` a multiple of 8.
+    - C2: `norm_weight` is [hidden_size].
+    - C3: `allreduce_in` is [P, hidden_size].
+    - C4: `expanded_idx_to_permuted_idx` is [T, K], and so is `expert_scale_factor`.
+    - C5: `shared_expert_output`, `residual_out` and `norm_out` are [T, hidden_size]; there is at least one destination.
+    - C6: all tensors but indices, `expert_scale_factor`, codes and scales have the element type of `residual_in`.
+    - C7: `rms_eps` >= 0.
+    - C8: `metainfo` has 16 elements.
+    - C9: `quant_out` is there if, and only if, `quant_format` is not `none`; `scale_out` if it is not `none` or `fp8_tensor` either.
+    - C10: element types and shapes of `quant_out` and `scale_out` are those of `moe.quantize` (C1, C3 and C4), and `hidden_size` is a multiple of the block
+      (16 for `nvfp4`, 32 for `mxfp4` and `mxfp8`).
+    - C11: `layout_code` other than `linear` goes with `nvfp4`, `mxfp4` and `mxfp8`.
+    - C12: `scale_factor` > 0, and other than 1 goes with `nvfp4` and `fp8_tensor`.
+  }];
+  let arguments = (ins
+      Moe_Float2:$residual_in, Moe_Float1:$norm_weight, Moe_Float2:$allreduce_in, Moe_I32x2:$expanded_idx_to_permuted_idx,
+      Optional<Moe_Float2>:$expert_scale_factor, Optional<Moe_Float2>:$shared_expert_output,
+      Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo,
+      Optional<Moe_Float2>:$residual_out, Optional<Moe_Float2>:$norm_out, Optional<Moe_Codes2>:$quant_out, Optional<Moe_Scales2>:$scale_out,
+      Moe_Context:$device_context,
+      Moe_Int<8, 1073741824>:$hidden_size, Moe_Float:$rms_eps,
+      DefaultValuedAttr<Moe_Float, "1.0">:$routed_scaling_factor,
+      DefaultValuedAttr<Moe_Float, "0.0">:$weight_bias,
+      DefaultValuedAttr<BoolAttr, "false">:$fp32_acc,
+      DefaultValuedAttr<Moe_OneOf<["trtllm"]>, "\"trtllm\"">:$backend,
+      DefaultValuedAttr<Moe_OneOf<["auto", "one_shot", "two_shot"]>, "\"auto\"">:$strategy,
+      DefaultValuedAttr<Moe_OneOf<["none", "nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8_token", "fp8_tensor"]>, "\"none\"">:$quant_format,
+      DefaultValuedAttr<Moe_OneOf<["linear", "128x4", "8x4"]>, "\"linear\"">:$layout_code,
+      DefaultValuedAttr<Moe_Float, "1.0">:$scale_factor,
+      DefaultValuedAttr<BoolAttr, "false">:$launch_with_pdl,
+      DefaultValuedAttr<Moe_Int<0, 64>, "0">:$world_size);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["residual_out", "norm_out", "quant_out", "scale_out"];
+  let inPlace = ["residual_out=residual_in"];
+  let observed = ["metainfo"];
+  let fabric = 1;
+  let assemblyFormat = [{
+    `residual_in` `(` $residual_in `:` type($residual_in) `)` `norm_weight` `(` $norm_weight `:` type($norm_weight) `)`
+    `rows` `(` $allreduce_in `,` $expanded_idx_to_permuted_idx `:` type($allreduce_in) `,` type($expanded_idx_to_permuted_idx) `)`
+    (`expert_scale_factor` `(` $expert_scale_factor^ `:` type($expert_scale_factor) `)`)?
+    (`shared_expert_output` `(` $shared_expert_output^ `:` type($shared_expert_output) `)`)?
+    `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
+    (`residual_out` `(` $residual_out^ `:` type($residual_out) `)`)?
+    (`norm_out` `(` $norm_out^ `:` type($norm_out) `)`)? (`quant_out` `(` $quant_out^ `:` type($quant_out) `)`)?
+    (`scale_out` `(` $scale_out^ `:` type($scale_out) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
 //===--- made by passes ---------------------------------------------------------------------------===//
 
 def Moe_AllocateOp : Moe_Op<Moe_Dialect, "allocate", "moe_allocate"> {

@@ -129,14 +129,13 @@ def sum_of_squares(z):
     return total
 
 
-def model(case, inputs):
-    """The outputs, each [tokens, hidden], as arrays of the element type. They are the same on all ranks but for the residual."""
-    y = add_ranks(case, [part_of(case, inputs, rank) for rank in range(case.ranks)])
+def finish(case, y, residual, gamma):
+    """The outputs, each [tokens, hidden] as an array of the element type, and codes and scales, from the sum y of all ranks."""
     with np.errstate(invalid='ignore', over='ignore', divide='ignore'):
-        z = rounded(f32(y + inputs.residual_values()), case.dtype)
+        z = rounded(f32(y + residual), case.dtype)
         mean = f32(sum_of_squares(z) / np.float64(np.float32(case.hidden)))
         inverse = f32(1 / f32(np.sqrt(f32(mean + f32(case.rms_eps)))))
-        weight = f32(f32(case.weight_bias) + inputs.gamma_values())
+        weight = f32(f32(case.weight_bias) + gamma)
         norm = f32(f32(z * inverse[:, None]) * weight)
     outputs = {name: encode(values, case.dtype) for name, values in zip(OUTPUTS, (y, z, norm))}
     if case.rule is not None:
@@ -144,6 +143,12 @@ def model(case, inputs):
         outputs['quant_out'] = formats.pack(codes, 'low_first') if case.rule.numbers.packed else codes
         outputs['scale_out'] = formats.lay_out(scales, case.layout) if case.rule.scaled else None
     return outputs
+
+
+def model(case, inputs):
+    """They are the same on all ranks but for the residual."""
+    y = add_ranks(case, [part_of(case, inputs, rank) for rank in range(case.ranks)])
+    return finish(case, y, inputs.residual_values(), inputs.gamma_values())
 
 
 # --- inputs -------------------------------------------------------------------------------------------
