@@ -98,8 +98,8 @@ static __device__ __noinline__ void fail(const Round &round, Begun begun, int pe
   tellPeers(round.exchange);
 }
 
-// To hosts that ask what goes on (moert_comm_dump). Any of the threads that wait may have the last word.
-__device__ inline void showWait(const Round &round, const Begun &begun, int peer) {
+// To hosts that ask what goes on (moert_comm_dump). Any of the blocks that wait may have the last word.
+static __device__ __noinline__ void showWait(const Round &round, Begun begun, int peer) {
   const moert__watch &watch = round.exchange.watch;
   const bool began = static_cast<uint32_t>(announcedBy(round, begun, peer)) == begun.epoch;
   const unsigned long long op = static_cast<unsigned long long>(watch.op) << MOERT__WAITING_OP,
@@ -108,14 +108,13 @@ __device__ inline void showWait(const Round &round, const Begun &begun, int peer
 }
 
 // Why waiting for `peer` makes no sense any more, if what it waits for has not come by now; FAULT_NONE: it does; FAULT_STANDING: somebody has
-// reported.
-static __device__ __noinline__ int lookAround(const Round &round, Begun begun, int peer, bool isLong, unsigned long long deadline) {
+// reported. `far`: looks at what the peer's host has reported, beyond the bus.
+static __device__ __noinline__ int lookAround(const Round &round, Begun begun, int peer, bool far, unsigned long long deadline) {
   const moert__watch &watch = round.exchange.watch;
+  const uint32_t *statuses = reinterpret_cast<const uint32_t *>(watch.statuses + peer * watch.stride);
   if (*const_cast<volatile int *>(&round.state->failed) != 0) return MOERT__FAULT_STANDING;
   if (differs(round, begun, announcedBy(round, begun, peer))) return MOERT__FAULT_MISMATCH;
-  const uint32_t *statuses = reinterpret_cast<const uint32_t *>(watch.statuses + peer * watch.stride);
-  if (loadAcquire(statuses) != 0 || loadAcquire(statuses + 1) != 0) return MOERT__FAULT_PEER_FAILED;
-  if (isLong) showWait(round, begun, peer);
+  if (far && (loadAcquire(statuses) != 0 || loadAcquire(statuses + 1) != 0)) return MOERT__FAULT_PEER_FAILED;
   return now() >= deadline ? MOERT__FAULT_TIMEOUT : MOERT__FAULT_NONE;
 }
 
@@ -124,21 +123,24 @@ static __device__ __noinline__ int lookAround(const Round &round, Begun begun, i
 // By a whole warp: until `look`, which looks anew for what has not come, finds in every lane that all is here. `peer`: whom this lane waits for.
 // False if the round has failed. The first look has been made: `isHere` is what it found.
 template <typename Look> __device__ bool await(const Round &round, const Begun &begun, int peer, bool isHere, const Look &look) {
-  const unsigned kLookAroundEvery = 64, kLong = 8192;
+  const unsigned kLookAroundEvery = 64, kEager = 256, kLookFarEvery = 1024, kLong = 8192;
   unsigned long long deadline = 0;
   unsigned missing, turn = 0;
   for (; (missing = __ballot_sync(~0u, !isHere)) != 0; isHere = look()) {
-    if (++turn % kLookAroundEvery) continue;
+    if (++turn > kEager) __nanosleep(1000);
+    if (turn % kLookAroundEvery) continue;
     if (!deadline) deadline = now() + static_cast<unsigned long long>(round.exchange.watch.timeout_ns);
+    // Many warps wait at once: of a block one looks far, after a millisecond or so, or the bus would be all that they wait for.
+    const bool far = threadIdx.x < 32 && turn % kLookFarEvery == 0;
     const int first = __shfl_sync(~0u, peer, __ffs(missing) - 1);
-    const int kind = __shfl_sync(~0u, lookAround(round, begun, first, turn > kLong, deadline), 0);
-    if (turn > 4 * kLookAroundEvery) __nanosleep(1000);
+    const int kind = __shfl_sync(~0u, lookAround(round, begun, first, far, deadline), 0);
+    if (far && turn > kLong) showWait(round, begun, first);
     if (kind == MOERT__FAULT_NONE) continue;
     if (kind != MOERT__FAULT_STANDING && kind != MOERT__FAULT_MISMATCH && !__any_sync(~0u, !look())) break; // what a peer did before it failed counts
     if (threadIdx.x % 32 == 0 && kind != MOERT__FAULT_STANDING) fail(round, begun, first, kind);
     return false;
   }
-  if (turn > kLong && threadIdx.x % 32 == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
+  if (turn > kLong && threadIdx.x == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
   return true;
 }
 

@@ -257,6 +257,172 @@ static void replay(gpu_rank *rank) {
   results(&l);
 }
 
+//===--- ten thousand calls -----------------------------------------------------------------------===//
+
+// What a call normalises is the residual of the next, so that the last has a trace of everything before. Tokens, experts, and the way change from
+// call to call.
+enum { CHAINED = 10 };
+
+typedef struct Chain {
+  Layer layer;
+  gpu_buffer *numbers[CHAINED];
+} Chain;
+
+static moert_status call_chain(gpu_rank *rank, void *data) {
+  static const int64_t tokens[CHAINED] = {8, 1, 5, 8, 3, 0, 8, 2, 7, 8};
+  Chain *chain = data;
+  Layer *l = &chain->layer;
+  moert_status status = MOERT_OK;
+  (void)rank;
+  for (int i = 0; i < CHAINED && !status; ++i) {
+    shape(l, tokens[i]);
+    moert_tensor from = *l->args.residual_in, to = *l->args.norm_out;
+    l->args.residual_in = i % 2 ? &to : &from;
+    l->args.norm_out = i % 2 ? &from : &to;
+    l->args.residual_out = l->args.moe_allreduce_out = NULL;
+    l->args.moe_reduction_device_num_experts = &chain->numbers[i]->tensor;
+    l->params.strategy = i % 3 == 1 ? MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_TWO_SHOT : MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_ONE_SHOT;
+    l->params.launch_with_pdl = i % 4 < 2;
+    status = reduce(l);
+  }
+  return status;
+}
+
+static void endure(gpu_rank *rank) {
+  Chain chain;
+  open_layer(&chain.layer, rank);
+  fill(&chain.layer, 0);
+  for (int i = 0; i < CHAINED; ++i) {
+    chain.numbers[i] = gpu_new(rank, "i32", 1, 1);
+    gpu_set(chain.numbers[i], 0, (double)((i + rank->rank) % (chain.layer.what.experts + 1)));
+    gpu_upload(chain.numbers[i]);
+  }
+  gpu_fill(chain.layer.norm.memory, 0);
+  CHECK_OK(call_chain(rank, &chain));
+  CHECK_OK(moert_context_synchronize(rank->context));
+  CHECK_OK(gpu_replay(rank, call_chain, &chain, gpu_extent() == GPU_SMALL ? 10 : 10000 / CHAINED));
+  gpu_result("residual", chain.layer.residual.memory);
+  gpu_result("norm", chain.layer.norm.memory);
+}
+
+//===--- pairs of settings ------------------------------------------------------------------------===//
+
+// Settings of a case, each with its values; a row of the covering set has a value of each.
+enum { DTYPE, OUTPUT_SET, CODES, RANKS, WIDTH, LENGTH, NUMBER_OF_EXPERTS, SETTINGS, MOST_VALUES = 9 };
+
+static const char *const dtypes[] = {"bf16", "f16", "f32"};
+static const int output_sets[] = {SUM, IN_PLACE, NORM, TOTAL | NORM, ALL};
+static const int64_t codes[][2] = {{NONE, LINEAR},  {NVFP4, LINEAR},       {NVFP4, TILES_OF_128}, {NVFP4, TILES_OF_8},
+                                   {MXFP8, LINEAR}, {MXFP8, TILES_OF_128}, {FP8_TOKEN, LINEAR},   {FP8_TENSOR, LINEAR}};
+static const int64_t widths[] = {8, 64, 2880, 4096, 7168, 8192, 16384}, lengths[] = {0, 1, 7, 128, 129, 2048}, experts_of[] = {0, 1, 8, 16};
+static const int num_values[SETTINGS] = {3, 5, 8, 8, 7, 6, 4};
+
+typedef struct Row {
+  int values[SETTINGS]; // -1: not chosen yet
+} Row;
+
+static int64_t value_of(const int64_t *values, int index) { return index < 0 ? values[0] : values[index]; }
+
+// What formats allow, and what a host computes in a moment. Settings that are not chosen yet count as the smallest.
+static bool is_possible(const Row *row) {
+  const int *v = row->values;
+  int64_t format = v[CODES] < 0 ? NONE : codes[v[CODES]][0], width = v[WIDTH] < 0 ? 64 : widths[v[WIDTH]];
+  int64_t experts = value_of(experts_of, v[NUMBER_OF_EXPERTS]) + 2, ranks = v[RANKS] < 0 ? 1 : v[RANKS] + 1;
+  if (width == 8 && (format == NVFP4 || format == MXFP8)) return false;
+  return width * value_of(lengths, v[LENGTH]) * experts * ranks <= (int64_t)1 << 26;
+}
+
+typedef struct Cover {
+  bool done[SETTINGS][MOST_VALUES][SETTINGS][MOST_VALUES];
+  Row rows[200];
+  int num_rows;
+} Cover;
+
+static int news_of(const Cover *cover, const Row *row, int setting) {
+  int news = 0;
+  for (int other = 0; other < SETTINGS; ++other)
+    if (other != setting && row->values[other] >= 0) news += !cover->done[setting][row->values[setting]][other][row->values[other]];
+  return news;
+}
+
+// The rest of a row: of each setting the value that makes most new pairs.
+static void complete(const Cover *cover, Row *row) {
+  for (int setting = 0; setting < SETTINGS; ++setting) {
+    int best = -1, most = -1;
+    if (row->values[setting] >= 0) continue;
+    for (int value = 0; value < num_values[setting]; ++value) {
+      row->values[setting] = value;
+      int news = is_possible(row) ? news_of(cover, row, setting) : -1;
+      if (news <= most) continue;
+      most = news;
+      best = value;
+    }
+    row->values[setting] = best;
+  }
+}
+
+static void add_row(Cover *cover, const Row *row) {
+  for (int a = 0; a < SETTINGS; ++a)
+    for (int b = 0; b < SETTINGS; ++b) cover->done[a][row->values[a]][b][row->values[b]] = true;
+  cover->rows[cover->num_rows++] = *row;
+}
+
+static void cover_pairs(Cover *cover) {
+  *cover = (Cover){.num_rows = 0};
+  for (int a = 0; a < SETTINGS; ++a)
+    for (int b = a + 1; b < SETTINGS; ++b)
+      for (int i = 0; i < num_values[a]; ++i)
+        for (int k = 0; k < num_values[b]; ++k) {
+          Row row;
+          for (int setting = 0; setting < SETTINGS; ++setting) row.values[setting] = setting == a ? i : setting == b ? k : -1;
+          if (cover->done[a][i][b][k] || !is_possible(&row)) continue;
+          complete(cover, &row);
+          add_row(cover, &row);
+        }
+}
+
+static void play_once(gpu_rank *rank) {
+  Layer l;
+  open_layer(&l, rank);
+  check_round(&l, l.what.max_tokens, l.what.experts);
+  CHECK_OK(reduce_and_wait(&l)); // in place with another residual
+  results(&l);
+}
+
+static void play_none(gpu_rank *rank) {
+  Layer l;
+  open_layer(&l, rank);
+  check_round(&l, 0, l.what.experts);
+}
+
+// Every value, and every pair of values that can be.
+static void run_pairs(int32_t gpus) {
+  static Cover cover;
+  cover_pairs(&cover);
+  printf("%d cases have all pairs of settings\n", cover.num_rows);
+  for (int i = 0; i < cover.num_rows; ++i) {
+    const int *v = cover.rows[i].values;
+    int64_t tokens = lengths[v[LENGTH]];
+    Case what = {tokens ? tokens : 1,
+                 widths[v[WIDTH]],
+                 experts_of[v[NUMBER_OF_EXPERTS]],
+                 dtypes[v[DTYPE]],
+                 "f32",
+                 i % 3 == 0,
+                 false,
+                 ABSENT,
+                 output_sets[v[OUTPUT_SET]],
+                 0,
+                 1e-6,
+                 0,
+                 codes[v[CODES]][0],
+                 codes[v[CODES]][1]};
+    gpu_case("pairs %d: %s, outputs %d, codes %d, %d ranks, hidden %d, %d tokens, %d experts, %d GPUs", i, what.dtype, what.outputs, v[CODES],
+             v[RANKS] + 1, (int)what.hidden, (int)tokens, (int)what.experts, gpus)
+        gpu_both(v[RANKS] + 1, gpus, tokens ? play_once : play_none, &what);
+  }
+}
+
 //===--- all --------------------------------------------------------------------------------------===//
 
 typedef struct Named {
@@ -306,6 +472,8 @@ static void run_on(int32_t size, int32_t gpus) {
   Case loop = {16, 512, 2, "bf16", "f32", false, false, SIGNED, ALL | IN_PLACE, 0, 1e-6, 0, NONE, LINEAR};
   gpu_case("numbers of experts, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, refuse_numbers, &small);
   gpu_case("replays, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, replay, &loop);
+  Case chain = {8, 264, 2, "bf16", "f32", false, false, SIGNED, NORM, 0, 1e-6, 0, NONE, LINEAR};
+  gpu_case("ten thousand calls, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, endure, &chain);
 }
 
 int main(int argc, char **argv) {
@@ -315,6 +483,7 @@ int main(int argc, char **argv) {
   run_on(2, gpus);
   if (gpus == 1) run_on(4, gpus);
   if (gpu_extent() != GPU_SMALL && gpus > 1) run_on(4, gpus);
+  if (gpu_extent() != GPU_SMALL) run_pairs(gpus);
   if (gpu_extent() == GPU_FULL) run_on(3, 1);
   if (gpu_extent() == GPU_FULL) run_on(8, gpus);
   return gpu_end();
