@@ -209,14 +209,18 @@ static void play(gpu_rank *rank) {
   }
 }
 
-// A call that is several exchanges.
-static void play_many(gpu_rank *rank) {
+// Rows of many bytes, and calls that are several exchanges; the way is the library's choice, or one or two shots.
+static void play_many(gpu_rank *rank, int64_t strategy) {
   Layer l;
   open_layer(&l, rank);
-  l.params.strategy = l.what.fp32_acc ? MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_TWO_SHOT : MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_ONE_SHOT;
+  l.params.strategy = strategy;
   check_round(&l, l.what.max_tokens, l.what.experts);
   check_round(&l, l.what.max_tokens - 1, l.what.experts);
 }
+
+static void play_auto(gpu_rank *rank) { play_many(rank, MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_AUTO); }
+static void play_one_shot(gpu_rank *rank) { play_many(rank, MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_ONE_SHOT); }
+static void play_two_shots(gpu_rank *rank) { play_many(rank, MOERT_MOE_ALLREDUCE_FUSION_STRATEGY_TWO_SHOT); }
 
 //===--- numbers of experts that there are not ----------------------------------------------------===//
 
@@ -456,17 +460,25 @@ static const Named cases[] = {{"instance 7168", {19, 7168, 3, "bf16", "f32", fal
                               {"mxfp8 of two chunks", {21, 8224, 1, "f32", "f32", false, false, ABSENT, NORM, 0, 1e-6, 0, MXFP8, LINEAR}},
                               {"hundreds of tokens", {700, 64, 1, "bf16", "f32", true, false, ABSENT, ALL, 0, 1e-6, 0, NONE, LINEAR}}};
 
+static const struct {
+  const char *name;
+  gpu_body *play;
+  Case what;
+} many[] = {{"more tokens than packets", play_one_shot, {450, 7168, 1, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0, NONE, LINEAR}},
+            {"more tokens than rows", play_two_shots, {513, 16384, 1, "f32", "f32", true, false, ABSENT, NORM, 0, 1e-6, 0, NONE, LINEAR}},
+            {"many bytes", play_auto, {130, 7168, 3, "bf16", "f32", false, true, SIGNED, ALL | IN_PLACE, 0, 1e-6, 0, NVFP4, TILES_OF_128}},
+            {"many bytes of f16", play_auto, {300, 2888, 2, "f16", "bf16", false, true, ABSENT, ALL, 1, 1e-6, 1, FP8_BLOCK, LINEAR}},
+            {"many bytes of f32", play_auto, {120, 8192, 1, "f32", "f32", true, false, ABSENT, NORM, 0, 1e-6, 0, NONE, LINEAR}}};
+
 static void run_on(int32_t size, int32_t gpus) {
   size_t count = sizeof cases / sizeof *cases, step_size = gpu_extent() == GPU_SMALL ? 5 : 1;
   for (size_t i = 0; i < count; i += step_size) {
     Case what = cases[i].what;
     gpu_case("%s, %d ranks, %d GPUs", cases[i].name, size, gpus) gpu_both(size, gpus, play, &what);
   }
-  Case packets = {450, 7168, 1, "bf16", "f32", false, false, ABSENT, ALL, 0, 1e-6, 0, NONE, LINEAR},
-       rows = {513, 16384, 1, "f32", "f32", true, false, ABSENT, NORM, 0, 1e-6, 0, NONE, LINEAR};
-  if (gpu_extent() != GPU_SMALL) {
-    gpu_case("more tokens than packets, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_many, &packets);
-    gpu_case("more tokens than rows, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, play_many, &rows);
+  for (size_t i = 0; i < sizeof many / sizeof *many && gpu_extent() != GPU_SMALL; ++i) {
+    Case what = many[i].what;
+    gpu_case("%s, %d ranks, %d GPUs", many[i].name, size, gpus) gpu_both(size, gpus, many[i].play, &what);
   }
   Case small = {5, 64, 3, "bf16", "f32", false, false, SIGNED, ALL, 0, 1e-6, 0, NONE, LINEAR};
   Case loop = {16, 512, 2, "bf16", "f32", false, false, SIGNED, ALL | IN_PLACE, 0, 1e-6, 0, NONE, LINEAR};

@@ -4,8 +4,8 @@
 // RUN: moe-run %t.so --quiet --ranks 3 --function setup --function reduce --input residual=%t.residual.npy --input weight=%t.weight.npy --input rows=%t.rows.{rank}.npy --input indices=%t.indices.{rank}.npy --input scales=%t.scales.{rank}.npy --input shared=%t.shared.{rank}.npy --expect norm=%t.norm.{rank}.npy --rtol 0.004
 
 // No tokens, and a rank that stops.
-// RUN: moe-run %t.so --quiet --ranks 3 --function setup --function reduce --size T=0 --size P=7
-// RUN: not moe-run %t.so --ranks 3 --function setup --function reduce --size T=2 --size P=1 --timeout 1 --stop 1@moe.finalize_allreduce_fusion:data 2>&1 | FileCheck %s --check-prefix=STOP
+// RUN: moe-run %t.so --quiet --ranks 3 --function setup --function reduce --size T=0 --size P=7 --random 1
+// RUN: not moe-run %t.so --ranks 3 --function setup --function reduce --input indices=%t.none.npy --size P=1 --random 1 --timeout 1 --stop 1@moe.finalize_allreduce_fusion:data 2>&1 | FileCheck %s --check-prefix=STOP
 // STOP: waited 1000 ms for rank 1 (its data, epoch 1)
 
 // A row that there is not.

@@ -38,6 +38,7 @@ for rank in range(RANKS):
 save('residual', bf16(residual))
 save('weight', bf16(weight))
 save('beyond', np.full((1, TOP_K), 2, np.int32))
+save('none', np.full((2, TOP_K), -1, np.int32))
 with_residual = total + residual
 norm = with_residual / np.sqrt((with_residual**2).mean(axis=1, keepdims=True) + 1e-5) * weight
 for rank in range(RANKS):
