@@ -555,117 +555,6 @@ private:
   alignas(16) uint32_t own[Kind::kWireWords]; // this rank's part of what is pushed
 };
 
-//===--- rows ---------------------------------------------------------------------------------------===//
-
-// Of the region of rows: those of an epoch's parity.
-__device__ inline int64_t slotOf(const Call &call, const Begun &begun, int slot) { return static_cast<int64_t>(begun.epoch & 1) * call.slots + slot; }
-
-__device__ inline char *rowAt(const Call &call, const Begun &begun, int rank, int slot) {
-  return call.round.exchange.slabs[rank] + call.rows + slotOf(call, begun, slot) * call.slotBytes;
-}
-
-// The flag of a quarter of a row.
-__device__ inline uint32_t *flagAt(const Call &call, const Begun &begun, int rank, int slot, int quarter) {
-  char *flags = call.round.exchange.slabs[rank] + call.flags;
-  return reinterpret_cast<uint32_t *>(flags) + slotOf(call, begun, slot) * MOERT_WORKSPACE_QUARTERS + quarter;
-}
-
-template <int kWords> __device__ void loadRow(const char *row, const Place &place, uint32_t (&words)[kWords]) {
-  const uint4 *from = reinterpret_cast<const uint4 *>(row + place.column / kPiece * (kWords * 4));
-#pragma unroll
-  for (int i = 0; i < kWords / 4; ++i) reinterpret_cast<uint4 *>(words)[i] = from[i];
-}
-
-template <int kWords> __device__ void storeRow(char *row, const Place &place, const uint32_t (&words)[kWords]) {
-  uint4 *to = reinterpret_cast<uint4 *>(row + place.column / kPiece * (kWords * 4));
-  if (!place.lane.inside) return;
-#pragma unroll
-  for (int i = 0; i < kWords / 4; ++i) to[i] = reinterpret_cast<const uint4 *>(words)[i];
-}
-
-//===--- one shot between two ranks, by rows --------------------------------------------------------===//
-
-// As by packets, but rows travel as they are, with a flag for a block's quarter of each. A row's flag is set one turn after its numbers, so that the
-// fence has nothing to wait for, and the row is needed another turn later. For tokens of one chunk, whose parts stay in registers for two turns.
-template <typename Kind, typename Source> class ByPairs {
-public:
-  static const bool kAwaitsAll = true; // rows say nothing of the call
-
-  __device__ ByPairs(const Call &call, const Source &source, const Begun &begun, typename Source::Begun begunSource, Table *table, uint4 *kept)
-      : call(call), source(source), begun(begun), begunSource(begunSource), token(call, table, kept), place(token.place(0)),
-        peer(1 - call.round.exchange.watch.rank), hasPeer(takesPart(begun, peer)) {}
-
-  // False if the round has failed.
-  template <typename Meet> __device__ bool run(const Meet &meet) {
-    const int step = token.clusters(), first = token.cluster();
-    alignas(16) uint32_t parts[3][Kind::kWireWords]; // of this token, the next, and the one behind
-    bool goesOn = true;
-    push(first, parts[0]);
-    push(first + step, parts[1]);
-    meet();
-    setFlag(first);
-#pragma unroll 1
-    for (int at = first; at < call.tokens; at += step) {
-      push(at + 2 * step, parts[2]);
-      setFlag(at + step);
-      goesOn = finish(at, parts[0]) && goesOn;
-#pragma unroll
-      for (int i = 0; i < Kind::kWireWords; ++i) parts[0][i] = parts[1][i], parts[1][i] = parts[2][i];
-    }
-    letNextBegin();
-    return goesOn && !broken;
-  }
-
-private:
-  __device__ int slotFor(int at) const { return call.sums + at; }
-
-  __device__ void push(int at, uint32_t (&part)[Kind::kWireWords]) {
-#pragma unroll
-    for (int i = 0; i < Kind::kWireWords; ++i) part[i] = 0;
-    if (at >= call.tokens) return;
-    const bool made = !place.lane.inside || source.template makePart<Kind>(call, begunSource, call.firstToken + at, place.column, part);
-    if (!checkPart(call.round, source, made, call.firstToken + at)) broken = true;
-    if (hasPeer && !broken && !begun.fails) storeRow(rowAt(call, begun, peer, slotFor(at)), place, part);
-  }
-
-  // By a whole block.
-  __device__ void setFlag(int at) {
-    if (at >= call.tokens) return;
-    broken = __syncthreads_or(broken);
-    if (threadIdx.x == 0 && hasPeer && !broken && !begun.fails) storeRelease(flagAt(call, begun, peer, slotFor(at), token.quarter), begun.epoch);
-  }
-
-  __device__ bool finish(int at, const uint32_t (&part)[Kind::kWireWords]) {
-    const int me = call.round.exchange.watch.rank;
-    const int64_t row = (call.firstToken + at) * Kind::hidden(call);
-    const uint32_t *flag = flagAt(call, begun, me, slotFor(at), token.quarter);
-    const auto look = [&] { return !hasPeer || loadAcquire(flag) == begun.epoch; };
-    alignas(16) uint32_t parts[Kind::kWireWords] = {}, sum[Kind::kWords];
-    token.loadResidual(row, place);
-    const bool goesOn = !begun.fails && await(call.round, begun, peer, look(), look);
-    __syncwarp();
-    if (hasPeer && place.lane.inside) loadRow(rowAt(call, begun, me, slotFor(at)), place, parts);
-    if (hasPeer)
-      addWords<Kind::kWire>(part, parts);
-    else
-#pragma unroll
-      for (int i = 0; i < Kind::kWireWords; ++i) parts[i] = part[i];
-    roundSum<Kind>(parts, sum);
-    token.finish(row, 0, place, sum);
-    return goesOn;
-  }
-
-  const Call &call;
-  const Source &source;
-  const Begun &begun;
-  const typename Source::Begun begunSource;
-  Token<Kind> token;
-  const Place place;
-  const int peer;
-  const bool hasPeer;
-  bool broken = false; // a part could not be made
-};
-
 //===--- two shots, by rows -------------------------------------------------------------------------===//
 
 __device__ inline int countOf(unsigned long long mask) { return __popcll(mask); }
@@ -704,8 +593,25 @@ private:
   __device__ int tokenOf(int stripe, int owner) const { return stripe * owners + owner; }
   __device__ int partSlot(int from, int stripe) const { return from * stripes + stripe; }
   __device__ int sumSlot(int at) const { return call.sums + at; }
-  __device__ char *rowOf(int number, int slot) const { return rowAt(call, begun, rankOf(number), slot); }
-  __device__ uint32_t *flagOf(int number, int slot) const { return flagAt(call, begun, rankOf(number), slot, token.quarter); }
+  __device__ int64_t slotOf(int slot) const { return static_cast<int64_t>(begun.epoch & 1) * call.slots + slot; }
+
+  __device__ char *rowOf(int number, int slot) const { return call.round.exchange.slabs[rankOf(number)] + call.rows + slotOf(slot) * call.slotBytes; }
+  __device__ uint32_t *flagOf(int number, int slot) const {
+    char *flags = call.round.exchange.slabs[rankOf(number)] + call.flags;
+    return reinterpret_cast<uint32_t *>(flags) + slotOf(slot) * MOERT_WORKSPACE_QUARTERS + token.quarter;
+  }
+
+  template <int kWords> __device__ static void loadRow(const char *row, const Place &place, uint32_t (&words)[kWords]) {
+    const uint4 *from = reinterpret_cast<const uint4 *>(row + place.column / kPiece * (kWords * 4));
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) reinterpret_cast<uint4 *>(words)[i] = from[i];
+  }
+  template <int kWords> __device__ static void storeRow(char *row, const Place &place, const uint32_t (&words)[kWords]) {
+    uint4 *to = reinterpret_cast<uint4 *>(row + place.column / kPiece * (kWords * 4));
+    if (!place.lane.inside) return;
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) to[i] = reinterpret_cast<const uint4 *>(words)[i];
+  }
 
   __device__ void makePart(int at, const Place &place, uint32_t (&part)[Kind::kWireWords]) {
 #pragma unroll

@@ -9,12 +9,12 @@ namespace allreduce {
 //===--- kernels ----------------------------------------------------------------------------------===//
 
 template <typename Source> struct Kernel {
-  void (*byPackets)(Call, Source), (*byPairs)(Call, Source), (*byRows)(Call, Source);
+  void (*byPackets)(Call, Source), (*byRows)(Call, Source);
   int blocksPerSm;
 };
 
 template <typename Kind, typename Source> Kernel<Source> kernelOf() {
-  return {reduceTokens<ByPackets, Kind, Source>, reduceTokens<ByPairs, Kind, Source>, reduceTokens<ByRows, Kind, Source>, Kind::kBlocksPerSm};
+  return {reduceTokens<ByPackets, Kind, Source>, reduceTokens<ByRows, Kind, Source>, Kind::kBlocksPerSm};
 }
 
 template <typename Source, moert__format kFormat> Kernel<Source> genericOf(const moert__reduction &checked) {
@@ -99,28 +99,17 @@ inline Call makeCall(const moert__reduction &checked, int op, uint32_t hash, uin
 
 //===--- launches ---------------------------------------------------------------------------------===//
 
-enum class Way { packets, pairs, rows };
-
 // Packets take no fence and one way over the link, but a third more bytes; and in one shot each rank receives the parts of all others. So the more
-// ranks there are, the fewer bytes of a part make two shots faster. Two ranks send as many bytes in one shot as in two. Measured for two ranks, for
-// more by the rates of the link: 2 us for another way and fences, 360 GB/s.
-inline Way chooseWay(const moert__reduction &checked) {
+// ranks there are, the fewer bytes of a part make two shots faster. By the rates of the link: 2 us for another way and fences, 360 GB/s.
+inline bool takesTwoShots(const moert__reduction &checked) {
   const struct {
     int32_t ranks;   // up to
     int64_t kibytes; // of a part that packets take
-  } table[] = {{2, 1536}, {4, 512}, {8, 256}, {MOERT_MAX_RANKS, 128}};
+  } table[] = {{2, 2560}, {4, 512}, {8, 256}, {MOERT_MAX_RANKS, 128}};
   int i = 0;
+  if (checked.strategy != MOERT__STRATEGY_AUTO) return checked.strategy == MOERT__STRATEGY_TWO_SHOT;
   while (checked.workspace.ranks > table[i].ranks) ++i;
-  const bool many = checked.tokens * checked.row_bytes > table[i].kibytes * 1024, pairs = checked.workspace.ranks == 2 && checked.hidden <= kChunk;
-  switch (checked.strategy) {
-  case MOERT__STRATEGY_ONE_SHOT: return many && pairs ? Way::pairs : Way::packets;
-  case MOERT__STRATEGY_TWO_SHOT: return Way::rows;
-  default: return !many ? Way::packets : pairs ? Way::pairs : Way::rows;
-  }
-}
-
-template <typename Source> auto kernelFor(const Kernel<Source> &kernel, Way way) {
-  return way == Way::packets ? kernel.byPackets : way == Way::pairs ? kernel.byPairs : kernel.byRows;
+  return checked.tokens * checked.row_bytes > table[i].kibytes * 1024;
 }
 
 // Clusters of up to kMostBlocks blocks, as few as a token keeps busy.
@@ -160,8 +149,8 @@ inline moert_status checkHidden(const moert__reduction &checked) {
 template <typename Source>
 moert_status launchAll(Call call, const Source &source, const moert__reduction &checked, const Kernel<Source> &kernel, bool overlaps) {
   const moert_workspace_info *info = &checked.workspace.note->info;
-  const Way way = chooseWay(checked);
-  const int64_t most = way == Way::packets ? moert_workspace_packet_tokens(info) : moert_workspace_row_tokens(info);
+  const bool twoShots = takesTwoShots(checked);
+  const int64_t most = twoShots ? moert_workspace_row_tokens(info) : moert_workspace_packet_tokens(info);
   moert_status stopped, status = checkHidden(checked);
   if (status) return status;
   status = passStops(checked.context, &stopped);
@@ -171,7 +160,7 @@ moert_status launchAll(Call call, const Source &source, const moert__reduction &
     const int64_t left = checked.tokens - call.firstToken, tokens = left < most ? left : most;
     call.tokens = static_cast<int32_t>(tokens);
     if (!status) status = makeGrid(checked, tokens, kernel.blocksPerSm, overlaps, &grid);
-    if (!status) status = launch(checked.context, kernelFor(kernel, way), grid, call, source);
+    if (!status) status = launch(checked.context, twoShots ? kernel.byRows : kernel.byPackets, grid, call, source);
     call.firstToken += tokens;
   } while (!status && !stopped && call.firstToken < checked.tokens);
   return noteLaunch(checked.context, status ? status : stopped);
