@@ -1,6 +1,6 @@
 //===- kernels.cuh - moe.allreduce_fusion on devices ----------------------------------------------------===//
 //
-// lib/reference/moe_allreduce_fusion.c says what is added in which order; these kernels write the same bits. A thread works on pieces of 8 columns, a
+// lib/reference/reduction.c says what is added in which order; these kernels write the same bits. A thread works on pieces of 8 columns, a
 // warp on 32 pieces, a cluster of up to 32 warps on a chunk of a token: the three levels of the sum of squares.
 //
 // A cluster has every so many-th token. It pushes its part of one to all peers, as packets, before it waits for those of the token before; its own
