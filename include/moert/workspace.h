@@ -48,6 +48,10 @@ enum {
                                    grouped */
   MOERT_WORKSPACE_RECV_TOPK_INDICES, /* i32[ep_size][R][top_k]: place among the rows of (source, expert) */
   MOERT_WORKSPACE_COMBINE_ARRIVALS,  /* rows that a combine brings back, [ep_size][R], as TOPK_SEND_INDICES counts them */
+  MOERT_WORKSPACE_REDUCTION_TURNS,   /* counters of the blocks of an all-reduce */
+  MOERT_WORKSPACE_REDUCTION_PACKETS, /* [2][ep_size]: parts of an all-reduce as each rank sends them, by parity of the epoch */
+  MOERT_WORKSPACE_REDUCTION_FLAGS,   /* u32[2][rows][4]: epoch at which each quarter of a row of an all-reduce had arrived */
+  MOERT_WORKSPACE_REDUCTION_ROWS,    /* [2][rows]: parts of this rank's tokens, and sums of all tokens */
   MOERT_WORKSPACE_FIELDS
 };
 enum {
@@ -55,7 +59,8 @@ enum {
   MOERT_WORKSPACE_MAX_TOP_K = 32,
   MOERT_WORKSPACE_MAX_PAYLOADS = 8,
   MOERT_WORKSPACE_MAX_GROUPED_EXPERTS = 4096, /* n_experts of a dispatch with layout expert_grouped on devices */
-  MOERT_WORKSPACE_STATE_BYTES = 256
+  MOERT_WORKSPACE_STATE_BYTES = 256,
+  MOERT_WORKSPACE_TURNS_BYTES = 128
 };
 
 typedef struct moert_workspace_layout {
@@ -66,6 +71,36 @@ typedef struct moert_workspace_layout {
 static inline int64_t moert_workspace_align(int64_t bytes) {
   return (bytes + MOERT_WORKSPACE_ALIGNMENT - 1) / MOERT_WORKSPACE_ALIGNMENT * MOERT_WORKSPACE_ALIGNMENT;
 }
+
+/* What an all-reduce has room for at a time; a call of more tokens is several exchanges. Packets are 16 bytes, of which 12 are data; they come in units
+ * of 512 bytes of data, of which a token has an even number. Rows are two for each token, one of a part and one of a sum, and one more for each rank. */
+enum {
+  MOERT_WORKSPACE_UNIT_DATA = 512,
+  MOERT_WORKSPACE_UNIT_BYTES = 704,
+  MOERT_WORKSPACE_PACKETS_BYTES = 8 << 20,
+  MOERT_WORKSPACE_ROWS_BYTES = 64 << 20,
+  MOERT_WORKSPACE_QUARTERS = 4
+};
+
+static inline int64_t moert_workspace_packet_row(const moert_workspace_info *info) {
+  const int64_t pair = 2 * MOERT_WORKSPACE_UNIT_DATA;
+  return (info->dispatch_bytes_per_token / pair + (info->dispatch_bytes_per_token % pair != 0)) * 2 * MOERT_WORKSPACE_UNIT_BYTES;
+}
+
+static inline int64_t moert_workspace_fit(int64_t bytes, int64_t token, int64_t most) {
+  const int64_t fit = bytes / token < 1 ? 1 : bytes / token;
+  return fit < most ? fit : most;
+}
+
+static inline int64_t moert_workspace_packet_tokens(const moert_workspace_info *info) {
+  return moert_workspace_fit(MOERT_WORKSPACE_PACKETS_BYTES / info->ep_size, moert_workspace_packet_row(info), info->max_num_tokens);
+}
+
+static inline int64_t moert_workspace_row_tokens(const moert_workspace_info *info) {
+  return moert_workspace_fit(MOERT_WORKSPACE_ROWS_BYTES / 2, info->dispatch_bytes_per_token, info->max_num_tokens);
+}
+
+static inline int64_t moert_workspace_rows(const moert_workspace_info *info) { return 2 * moert_workspace_row_tokens(info) + info->ep_size; }
 
 /* The layout for info->ep_size ranks (1 to 64). Within the bounds of moe.initialize's parameters no sum reaches 2^63. */
 static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspace_info *info) {
@@ -89,6 +124,10 @@ static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspa
                  {MOERT_WORKSPACE_COMBINE_ROW_FLAGS, 4 * rows},
                  {MOERT_WORKSPACE_GROUP_COUNTS, 8 * (MOERT_WORKSPACE_MAX_GROUPED_EXPERTS + 2 * ranks)},
                  {MOERT_WORKSPACE_RECV_TOPK_INDICES, choices * ranks},
+                 {MOERT_WORKSPACE_REDUCTION_TURNS, MOERT_WORKSPACE_TURNS_BYTES},
+                 {MOERT_WORKSPACE_REDUCTION_PACKETS, 2 * ranks * moert_workspace_packet_tokens(info) * moert_workspace_packet_row(info)},
+                 {MOERT_WORKSPACE_REDUCTION_FLAGS, 2 * 4 * MOERT_WORKSPACE_QUARTERS * moert_workspace_rows(info)},
+                 {MOERT_WORKSPACE_REDUCTION_ROWS, 2 * moert_workspace_rows(info) * moert_workspace_align(info->dispatch_bytes_per_token)},
                  {MOERT_METAINFO_PAYLOAD_DATA,
                   moert_workspace_align(rows * info->dispatch_bytes_per_token) + MOERT_WORKSPACE_MAX_PAYLOADS * MOERT_WORKSPACE_ALIGNMENT},
                  {MOERT_METAINFO_COMBINE_DATA, combined},

@@ -1,32 +1,21 @@
 //===- exchange.cuh - the protocol of workspaces on devices ---------------------------------------------===//
 //
-// What lib/reference/workspace.h says of the host backend holds here word for word. An exchange is a row of kernels on one stream:
+// What lib/reference/workspace.h says of the host backend holds here too, with other words. An exchange is one kernel, whose blocks push to the slabs
+// of the peers without waiting, and then wait for what the peers push here: fused.cuh for rows, kernels/moe_allreduce_fusion/round.cuh for packets.
 //
-//   enterExchange  one block: begins the epoch, and announces it to the living ranks
-//   ...            kernels that write to peers, with as many blocks as they like; they wait for nobody
-//   meetPeers      one block: raises this rank's flags, and waits for those of the living ranks
-//   ...            kernels that read what has arrived
-//
-// Only `meetPeers` waits, in one block whose thread r looks at rank r, so that ranks on one device never keep each other from running.
-//
-// When a peer does not come, `meetPeers` reports it and sets the word `failed` in the slab's STATE. All later kernels look at that word first: they
-// send and read nothing, and the last one of an op fills the outputs with ones. It stays set until the workspace is recovered, and so replays of
-// captured calls fail at once too.
+// Who waits in vain reports it and sets the word `failed` in the slab's STATE. All later kernels look at that word first: they send and read nothing,
+// and fill their outputs with ones. It stays set until the workspace is recovered, and so replays of captured calls fail at once too.
 //
 // Why a peer that has seen a flag sees all that was written before it, in the terms of the memory model of PTX. Let W be a plain store to a peer's
-// slab, by any thread of a kernel before this rank's `meetPeers`, and R a load of the same bytes by any thread of a kernel behind the peer's
-// `meetPeers`:
+// slab, before the store of a flag in program order or by a barrier of its block, and R a load of the same bytes behind the load by which the peer
+// has seen the flag:
 //
-//   W is before the end of its thread in program order, which synchronizes with the end of its kernel; that, being a task of the stream, with the
-//   start of the next one, and so on up to the start of the threads of this rank's `meetPeers`; there the flag's store is next in program order. The
-//   store has release semantics, the load by which the peer's `meetPeers` sees its value acquire semantics, both at the scope of the system, which
-//   has both threads: they are morally strong, and the first synchronizes with the second. On the peer's stream the same steps as on this one lead
-//   from that load to R.
+//   The flag's store has release semantics, or a fence in front of it, the load acquire semantics, both at the scope of the system, which has both
+//   threads: they are morally strong, and the first synchronizes with the second.
 //
-// Base causality order is made of these two relations and is transitive, whichever threads, devices and scopes its links have; so W is before R in
-// causality order, and R sees W or something later. Nothing more is needed: W needs no order of its own, no thread that wrote needs a fence, and
-// neither do those that read, for each process has one address for a place and both sides use the generic proxy. In return no kernel may read what
-// peers write while it runs, but through acquire loads, and none may use the read-only path for it.
+// Base causality order is made of these relations and is transitive, whichever threads, devices and scopes its links have; so W is before R in
+// causality order, and R sees W or something later, for each process has one address for a place and both sides use the generic proxy. In return no
+// kernel may read what peers write while it runs, but behind acquire loads, and none may use the read-only path for it.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_EXCHANGE_CUH
@@ -85,13 +74,6 @@ __device__ inline void breakOff(const Exchange &exchange) {
   tellPeers(exchange);
 }
 
-//===--- flags ------------------------------------------------------------------------------------===//
-
-// What the flag stands for has been written by this thread, or by kernels before; the store's release covers both.
-__device__ inline void raiseFlag(const Exchange &exchange, int peer, int field) {
-  storeRelease(regionOf<uint32_t>(exchange, peer, field) + exchange.watch.rank, static_cast<uint32_t>(stateOf(exchange)->announcement));
-}
-
 //===--- beginning --------------------------------------------------------------------------------===//
 
 // What can only be checked on the device before an exchange begins: called by one thread, it reports what is wrong and returns false.
@@ -104,140 +86,8 @@ __device__ inline unsigned long long *announcementAt(const Exchange &exchange, i
   return regionOf<unsigned long long>(exchange, at, MOERT_METAINFO_ANNOUNCEMENTS) + (epoch & 1) * exchange.watch.ranks + from;
 }
 
-// Epochs wrap, but past 0, which flags have that were never set.
-__device__ inline uint32_t epochAfter(uint32_t epoch) { return epoch + 1 == 0 ? 1 : epoch + 1; }
-
-template <typename Check> __device__ bool beginEpoch(const Exchange &exchange, uint32_t hash, const Check &check) {
-  moert__slab_state *state = stateOf(exchange);
-  uint32_t *last = regionOf<uint32_t>(exchange, MOERT_METAINFO_FLAG_VAL), epoch = *last = epochAfter(*last);
-  state->announcement = static_cast<unsigned long long>(hash) << 32 | epoch;
-  bool stands = state->failed != 0 || state->full != 0;
-  if (stands) report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_STANDING);
-  if (!stands && check(exchange)) return true;
-  breakOff(exchange);
-  return false;
-}
-
-// `raised`: the region of the flags that say that this rank has begun, -1: the op has none.
-template <typename Check>
-__global__ void __launch_bounds__(MOERT_MAX_RANKS) enterExchange(const __grid_constant__ Exchange exchange, uint32_t hash, int raised, Check check) {
-  bool begun = false;
-  if (threadIdx.x == 0) begun = beginEpoch(exchange, hash, check);
-  if (!__syncthreads_or(begun)) return;
-  int peer = static_cast<int>(threadIdx.x);
-  if (!lives(exchange, peer)) return;
-  unsigned long long announcement = stateOf(exchange)->announcement;
-  storeRelease(announcementAt(exchange, peer, exchange.watch.rank, static_cast<uint32_t>(announcement)), announcement);
-  if (raised >= 0) raiseFlag(exchange, peer, raised);
-}
-
-//===--- waiting ----------------------------------------------------------------------------------===//
-
-enum class Look { waits, arrived, differs, failed };
-
-// What one thread waits for.
-struct Wait {
-  const uint32_t *flag;
-  const unsigned long long *announced; // what the peer says that it does
-  unsigned long long expected;
-  const uint32_t *statuses; // two words in host memory
-  bool isSelf;
-};
-
-__device__ inline Wait waitFor(const Exchange &exchange, int peer, int field) {
-  unsigned long long expected = stateOf(exchange)->announcement;
-  int rank = exchange.watch.rank;
-  return {regionOf<uint32_t>(exchange, field) + peer, announcementAt(exchange, rank, peer, static_cast<uint32_t>(expected)), expected,
-          reinterpret_cast<const uint32_t *>(exchange.watch.statuses + peer * exchange.watch.stride), peer == rank};
-}
-
-// A flag is equal to the epoch, not ahead of it: before a peer raises the same one again, it waits for one that this rank raises after this wait. And
-// so a flag that an op has not raised for half of all epochs, which wrap, does not count as ahead.
-//
-// The flag is read before what could be wrong, and a mismatch is found however far the peer has come, for it announces before it raises flags.
-__device__ inline Look lookAtSlab(const Wait &wait) {
-  const uint32_t epoch = static_cast<uint32_t>(wait.expected);
-  bool arrived = loadAcquire(wait.flag) == epoch;
-  unsigned long long announced = loadAcquire(wait.announced);
-  if (static_cast<uint32_t>(announced) == epoch && announced != wait.expected) return Look::differs;
-  return arrived ? Look::arrived : Look::waits;
-}
-
-// Statuses lie beyond the bus and are read now and then. What a peer did before it failed counts: its part of this exchange, and that it differs.
-__device__ inline Look lookAt(const Wait &wait, bool atStatuses) {
-  Look look = lookAtSlab(wait);
-  if (look != Look::waits || !atStatuses || wait.isSelf) return look;
-  bool reported = loadAcquire(wait.statuses) != 0 || loadAcquire(wait.statuses + 1) != 0;
-  if (!reported) return Look::waits;
-  look = lookAtSlab(wait);
-  return look == Look::waits ? Look::failed : look;
-}
-
-// To hosts that ask what goes on (moert_comm_dump). Any of the threads that wait may have the last word.
-__device__ inline void showWait(const Exchange &exchange, const Wait &wait, int peer, int what) {
-  unsigned long long epoch = static_cast<uint32_t>(wait.expected), op = static_cast<unsigned long long>(exchange.watch.op) << MOERT__WAITING_OP;
-  unsigned long long awaited = static_cast<unsigned long long>(what) << MOERT__WAITING_WHAT;
-  storeRelease(&exchange.watch.fault->waiting, epoch | op | awaited | static_cast<unsigned long long>(peer + 1) << MOERT__WAITING_PEER);
-}
-
-// The look at which the block ends: all have arrived (true), one is in error, or time is up. All threads leave in the same round. From kLong rounds
-// on, which are some milliseconds, the wait is shown.
-__device__ inline bool awaitAll(const Exchange &exchange, const Wait &wait, bool waits, int what, unsigned long long deadline, Look *look) {
-  const unsigned kEager = 64, kStatusesEvery = 32, kLong = 4096;
-  bool all = false;
-  unsigned round = 0;
-  *look = waits ? Look::waits : Look::arrived;
-  for (;; ++round) {
-    bool atStatuses = round % kStatusesEvery == kStatusesEvery - 1;
-    if (*look == Look::waits) *look = lookAt(wait, atStatuses);
-    if (*look == Look::waits && atStatuses && round > kLong) showWait(exchange, wait, static_cast<int>(threadIdx.x), what);
-    all = !__syncthreads_or(*look != Look::arrived);
-    if (all || __syncthreads_or(*look == Look::differs || *look == Look::failed || now() >= deadline)) break;
-    if (round >= kEager) __nanosleep(500);
-  }
-  if (round > kLong && threadIdx.x == 0) storeRelease(&exchange.watch.fault->waiting, 0ull);
-  return all;
-}
-
-// By the thread of the peer that is to blame.
-__device__ inline void reportPeer(const Exchange &exchange, const Wait &wait, Look look, int peer, int what) {
-  const moert__watch &watch = exchange.watch;
-  unsigned long long announced = loadAcquire(wait.announced);
-  uint32_t epoch = static_cast<uint32_t>(wait.expected);
-  if (look == Look::differs)
-    report(watch.fault, watch.op, MOERT__FAULT_MISMATCH, peer, watch.rank, what, epoch, announced >> 32, wait.expected >> 32);
-  else if (look == Look::failed)
-    report(watch.fault, watch.op, MOERT__FAULT_PEER_FAILED, peer, watch.rank, what, epoch);
-  else
-    report(watch.fault, watch.op, MOERT__FAULT_TIMEOUT, watch.rank, watch.timeout_ns / 1000000, peer, what, epoch);
-}
-
-// To blame is the first rank in error, else the first that has not come.
-__device__ inline void blame(const Exchange &exchange, const Wait &wait, Look look, int what) {
-  __shared__ int first;
-  int peer = static_cast<int>(threadIdx.x);
-  bool inError = look == Look::differs || look == Look::failed;
-  bool any = __syncthreads_or(inError);
-  if (peer == 0) first = MOERT_MAX_RANKS;
-  __syncthreads();
-  if (any ? inError : look == Look::waits) atomicMin(&first, peer);
-  __syncthreads();
-  if (peer != first) return;
-  reportPeer(exchange, wait, look, peer, what);
-  breakOff(exchange);
-}
-
-// Raises this rank's flags of the region `raised` (-1: of none), and waits for all of the region `awaited`; `what` is a moert__awaited.
-static __global__ void __launch_bounds__(MOERT_MAX_RANKS) meetPeers(const __grid_constant__ Exchange exchange, int raised, int awaited, int what) {
-  if (hasFailed(exchange)) return;
-  int peer = static_cast<int>(threadIdx.x);
-  bool waits = lives(exchange, peer);
-  if (waits && raised >= 0) raiseFlag(exchange, peer, raised);
-  Wait wait = waitFor(exchange, waits ? peer : exchange.watch.rank, awaited);
-  Look look;
-  unsigned long long deadline = now() + static_cast<unsigned long long>(exchange.watch.timeout_ns);
-  if (!awaitAll(exchange, wait, waits, what, deadline, &look)) blame(exchange, wait, look, what);
-}
+// Epochs wrap past 0, which flags have that were never set, and past the last number, so that odd ones and even ones take turns.
+__device__ inline uint32_t epochAfter(uint32_t epoch) { return epoch >= UINT32_MAX - 1 ? 1 : epoch + 1; }
 
 //===--- outputs ----------------------------------------------------------------------------------===//
 
@@ -251,10 +101,7 @@ __device__ inline void poison(const Output &output, int64_t first, int64_t step)
   for (int64_t i = tail + first; i < output.bytes; i += step) output.data[i] = static_cast<char>(0xff);
 }
 
-// With all blocks of a kernel, or with one.
-__device__ inline void poison(const Output &output) {
-  poison(output, blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x, static_cast<int64_t>(gridDim.x) * blockDim.x);
-}
+// With all threads of a block.
 __device__ inline void poisonByBlock(const Output &output) { poison(output, threadIdx.x, blockDim.x); }
 
 //===--- elements ---------------------------------------------------------------------------------===//
@@ -362,22 +209,6 @@ inline int widthOf(uint64_t bits) {
 }
 
 inline uint64_t addressOf(const void *data) { return reinterpret_cast<uintptr_t>(data); }
-
-template <typename Check> moert_status launchEnter(moert_context *context, const Exchange &exchange, uint32_t hash, int raised, Check check) {
-  moert_status status = moert__stop_point(context, "entry");
-  return status ? status : launch(context, enterExchange<Check>, dim3(1), MOERT_MAX_RANKS, 0, exchange, hash, raised, check);
-}
-
-inline moert_status launchMeet(const moert_context *context, const Exchange &exchange, int raised, int awaited, moert__awaited what) {
-  return launch(context, meetPeers, dim3(1), MOERT_MAX_RANKS, 0, exchange, raised, awaited, static_cast<int>(what));
-}
-
-// The data is sent, and the exchange ends.
-inline moert_status launchComplete(moert_context *context, const Exchange &exchange, int field) {
-  moert_status status = moert__stop_point(context, "data");
-  if (!status) status = moert__stop_point(context, "flag");
-  return status ? status : launchMeet(context, exchange, field, field, MOERT__AWAITED_DATA);
-}
 
 // An exchange that could not be launched as a whole is an error that its peers can feel.
 inline moert_status noteLaunch(moert_context *context, moert_status status) {

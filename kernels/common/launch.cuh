@@ -81,7 +81,8 @@ inline cudaStream_t streamOf(const moert_context *context) { return static_cast<
 struct Grid {
   dim3 blocks, threads;
   size_t shared;
-  bool overlaps; // may begin before the kernel in front of it on the stream has ended, and waits for that itself
+  bool overlaps;        // may begin before the kernel in front of it on the stream has ended, and waits for that itself
+  unsigned cluster = 0; // blocks of a cluster, 0: there are none
 };
 
 // `kernel` on the context's stream. A grid without blocks does nothing.
@@ -98,16 +99,23 @@ moert_status launch(const moert_context *context, void (*kernel)(Parameters...),
   if (grid.shared > kAlways && error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (error != cudaSuccess) return failDevice(error, "shared memory of a kernel");
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned numAttributes = 0;
+  if (grid.overlaps) {
+    attributes[numAttributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[numAttributes++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 0) {
+    attributes[numAttributes].id = cudaLaunchAttributeClusterDimension;
+    attributes[numAttributes++].val.clusterDim = {grid.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared;
   config.stream = streamOf(context);
-  config.attrs = &overlap;
-  config.numAttrs = grid.overlaps ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = numAttributes;
   error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
   return error == cudaSuccess ? MOERT_OK : failDevice(error, "a kernel could not be launched");
 }

@@ -7,12 +7,11 @@
 #define MOERT_REFERENCE_SLAB_H
 
 typedef struct moert__slab_state {
-  unsigned long long mask;         // of the ranks that live
-  unsigned long long self;         // the slab's address: whether the workspace is still there, or another was made over it
-  unsigned long long announcement; // hash << 32 | epoch of the exchange that runs
-  long long rows;                  // that the last dispatch of layout expert_grouped placed
-  int failed;                      // an exchange failed: this one and those after it poison their outputs, until the workspace is recovered
-  int full;                        // the last dispatch had no room for its rows: those after it fail, but not itself
+  unsigned long long mask; // of the ranks that live
+  unsigned long long self; // the slab's address: whether the workspace is still there, or another was made over it
+  long long rows;          // that the last dispatch of layout expert_grouped placed
+  int failed;              // an exchange failed: this one and those after it poison their outputs, until the workspace is recovered
+  int full;                // the last dispatch had no room for its rows: those after it fail, but not itself
 } moert__slab_state;
 
 #endif

@@ -67,7 +67,7 @@ moert_status moert__workspace_check_returns(const moert__workspace *workspace);
 
 // FNV-1a over what ranks must agree on; start from MOERT__HASH_INIT.
 #define MOERT__HASH_INIT UINT32_C(2166136261)
-enum { MOERT__HASH_DISPATCH = 1, MOERT__HASH_COMBINE = 2, MOERT__HASH_ALLREDUCE_FUSION = 3 }; // the first value
+enum { MOERT__HASH_DISPATCH = 1, MOERT__HASH_COMBINE, MOERT__HASH_ALLREDUCE_FUSION, MOERT__HASH_FINALIZE_ALLREDUCE_FUSION }; // the first value
 uint32_t moert__hash(uint32_t hash, int64_t value);
 uint32_t moert__hash_dtype(uint32_t hash, moert_dtype dtype);
 

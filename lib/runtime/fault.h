@@ -22,6 +22,9 @@
   X(ALLREDUCE_EXPERTS, MOERT_ERROR_DATA,                                                                                                             \
     "operand 'moe_reduction_device_num_experts' holds %" PRId64 ", must be in [0, %" PRId64                                                          \
     "], dimension 0 of 'moe_reduction_active_experts_token_input'")                                                                                  \
+  X(FINALIZE_INDEX, MOERT_ERROR_DATA,                                                                                                                \
+    "operand 'expanded_idx_to_permuted_idx' holds %" PRId64 " for token %" PRId64 ", slot %" PRId64 ", must be at least -1 and less than %" PRId64   \
+    ", dimension 0 of 'allreduce_in'")                                                                                                               \
   X(OFFSET_NEGATIVE, MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", must not be negative")                                                  \
   X(OFFSET_DESCENDS, MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", less than offsets[%" PRId64 "] = %" PRId64 ": must not descend")        \
   X(OFFSET_EXCEEDS, MOERT_ERROR_DATA, "offsets[%" PRId64 "] is %" PRId64 ", exceeds the %" PRId64 " rows of 'out'")                                  \

@@ -91,7 +91,7 @@ static moert_status check_communicator(const moert_comm *comm) {
 }
 
 static moert_status check_transport(const moert__op *op, const moert_comm *comm) {
-  bool addresses_peers = op->index == MOERT__OP_MOE_ALLREDUCE_FUSION;
+  bool addresses_peers = op->index == MOERT__OP_MOE_ALLREDUCE_FUSION || op->index == MOERT__OP_MOE_FINALIZE_ALLREDUCE_FUSION;
   if (!addresses_peers || moert_comm_transport(comm) != MOERT_TRANSPORT_NCCL) return MOERT_OK;
   return moert__fail(MOERT_ERROR_UNSUPPORTED,
                      "the transport of the communicator is nccl, the op needs one whose ranks address each other's memory: peer");

@@ -493,8 +493,11 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
     - `residual_out` = z = y + `residual_in`
     - `norm_out` = z * (1 / sqrt(mean(z * z) + rms_eps)) * (weight_bias + `rms_gamma`); the mean is over the columns of a token
 
+    - `quant_out`, `scale_out`: the codes and scales that `moe.quantize` makes of norm, in `quant_format`; docs/formats.md says what they are. `layout_code`
+      is the layout of scales, whose padding becomes zero. `scale_factor` is G of `nvfp4` and `fp8_tensor`; the latter has no `scale_out`.
+
     Each destination is optional; one at least must be there. A may be smaller than dimension 0 of x, and another at every call and on every rank;
-    what lies behind is not read. 0 experts are legal, and so are 0 tokens. `residual_out` may be the memory of `residual_in`.
+    what lies behind does not count. 0 experts are legal, and so are 0 tokens. `residual_out` may be the memory of `residual_in`.
 
     Rounding. RN rounds to the element type of the tensors, to nearest even; all else is f32, without contraction but for fma. Experts and ranks are
     added in ascending order. NaN and infinities survive.
@@ -511,7 +514,10 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
 
     So all ranks get the same bits of y, in every run; of z and norm too, if they have the same residual and gamma.
 
-    The parts travel through the receive area of a workspace that `moe.initialize` has laid out; it may be that of an all-to-all, but not between a
+    `strategy`: in one shot each rank sends its part of a token to all others; in two, to the one that owns the token, which sends them the sum. `auto`
+    chooses by the number of ranks and the bytes of a part. Results are the same.
+
+    The parts travel through a workspace that `moe.initialize` has laid out; it may be that of an all-to-all, but not between a
     dispatch and its combine. T is at most its `max_num_tokens`, and `hidden_size` times the size of an element (4 bytes with `fp32_acc`) at most its
     `dispatch_bytes_per_token`: checked at run time. `launch_with_pdl` lets a kernel start before the one in front of it has ended; results are the same.
 
@@ -523,25 +529,36 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
     - C2: `rms_gamma` is [hidden_size].
     - C3: `moe_reduction_active_experts_token_input` is [experts, T, hidden_size], `moe_reduction_scale_input` [experts, T].
     - C4: `moe_reduction_device_num_experts`, if present, is [1].
-    - C5: `moe_reduction_token_input` and the destinations are [T, hidden_size]; there is at least one destination.
-    - C6: all tensors but `moe_reduction_scale_input` and the number of experts have the element type of `residual_in`.
+    - C5: `moe_reduction_token_input`, `moe_allreduce_out`, `residual_out` and `norm_out` are [T, hidden_size]; there is at least one destination.
+    - C6: all tensors but `moe_reduction_scale_input`, the number of experts, codes and scales have the element type of `residual_in`.
     - C7: `rms_eps` >= 0.
     - C8: `metainfo` has 16 elements.
+    - C9: `quant_out` is there if, and only if, `quant_format` is not `none`; `scale_out` if it is not `none` or `fp8_tensor` either.
+    - C10: element types and shapes of `quant_out` and `scale_out` are those of `moe.quantize` (C1, C3 and C4), and `hidden_size` is a multiple of the block
+      (16 for `nvfp4`, 32 for `mxfp4` and `mxfp8`).
+    - C11: `layout_code` other than `linear` goes with `nvfp4`, `mxfp4` and `mxfp8`.
+    - C12: `scale_factor` > 0, and other than 1 goes with `nvfp4` and `fp8_tensor`.
   }];
   let arguments = (ins
       Moe_Float2:$residual_in, Moe_Float1:$rms_gamma,
       Moe_Float3:$moe_reduction_active_experts_token_input, Moe_Float2:$moe_reduction_scale_input, Optional<Moe_I32x1>:$moe_reduction_device_num_experts,
       Moe_Float2:$moe_reduction_token_input,
       Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo,
-      Optional<Moe_Float2>:$moe_allreduce_out, Optional<Moe_Float2>:$residual_out, Optional<Moe_Float2>:$norm_out, Moe_Context:$device_context,
+      Optional<Moe_Float2>:$moe_allreduce_out, Optional<Moe_Float2>:$residual_out, Optional<Moe_Float2>:$norm_out,
+      Optional<Moe_Codes2>:$quant_out, Optional<Moe_Scales2>:$scale_out, Moe_Context:$device_context,
       Moe_Int<8, 1073741824>:$hidden_size, Moe_Float:$rms_eps,
       DefaultValuedAttr<Moe_Float, "0.0">:$weight_bias,
       DefaultValuedAttr<BoolAttr, "false">:$fp32_acc,
       DefaultValuedAttr<Moe_OneOf<["trtllm"]>, "\"trtllm\"">:$backend,
+      DefaultValuedAttr<Moe_OneOf<["auto", "one_shot", "two_shot"]>, "\"auto\"">:$strategy,
+      DefaultValuedAttr<Moe_OneOf<["none", "nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8_token", "fp8_tensor"]>, "\"none\"">:$quant_format,
+      DefaultValuedAttr<Moe_OneOf<["linear", "128x4", "8x4"]>, "\"linear\"">:$layout_code,
+      DefaultValuedAttr<Moe_Float, "1.0">:$scale_factor,
       DefaultValuedAttr<BoolAttr, "false">:$launch_with_pdl,
       DefaultValuedAttr<Moe_Int<0, 64>, "0">:$world_size);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
-  let destinations = ["moe_allreduce_out", "residual_out", "norm_out"];
+  let destinations = ["moe_allreduce_out", "residual_out", "norm_out", "quant_out", "scale_out"];
+  let since = ["quant_out=2", "scale_out=2"];
   let inPlace = ["residual_out=residual_in"];
   let observed = ["metainfo"];
   let fabric = 1;
@@ -553,7 +570,76 @@ def Moe_AllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "allreduce_fusion", "
     `token_input` `(` $moe_reduction_token_input `:` type($moe_reduction_token_input) `)`
     `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
     (`allreduce_out` `(` $moe_allreduce_out^ `:` type($moe_allreduce_out) `)`)? (`residual_out` `(` $residual_out^ `:` type($residual_out) `)`)?
-    (`norm_out` `(` $norm_out^ `:` type($norm_out) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+    (`norm_out` `(` $norm_out^ `:` type($norm_out) `)`)? (`quant_out` `(` $quant_out^ `:` type($quant_out) `)`)?
+    (`scale_out` `(` $scale_out^ `:` type($scale_out) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
+def Moe_FinalizeAllreduceFusionOp : Moe_DestinationOp<Moe_Dialect, "finalize_allreduce_fusion", "moe_finalize_allreduce_fusion", [DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+  let summary = "Combine expert rows by choice, all-reduce, add the residual, normalise";
+  let description = [{
+    As `moe.allreduce_fusion`, with another part of this rank: with x = `allreduce_in` [P, hidden_size], rows that this rank's experts have computed,
+    i = `expanded_idx_to_permuted_idx` [T, K], w = `expert_scale_factor`, f = `routed_scaling_factor`, for each token t and column h:
+
+    - this rank's part: f times the sum over k < K of `x[i[t, k], h] * w[t, k]`, plus `shared_expert_output[t, h]`. An i of -1 is a choice without a
+      row here, and does not count; any other must be a row of x. Without `expert_scale_factor` rows count as they are, without `shared_expert_output`
+      nothing is added.
+    - `residual_out`, `norm_out`, `quant_out`, `scale_out`, and what is behind them: as in `moe.allreduce_fusion`, with `norm_weight` for `rms_gamma`.
+
+    Rounding. By default part = +0, then `RN(part + RN(x * w))` for each choice, or `RN(part + x)` without w; then, unless f is 1, `RN(part * f)`; then
+    `RN(part + shared)`. With `fp32_acc` part = +0, then `fma(x, w, part)`, or `part + x`, then `part * f` and `part + shared`, in f32. All else is as there.
+
+    An index that is no row is an error of the call. On devices it is found when the exchange has begun, so that the peers see this rank fail.
+
+    Collective: every rank of the context must call it, with the same number of tokens, element type and static parameters; P, K and the optional
+    inputs may differ. `world_size` 0 takes the number of ranks from the context; any other value must equal it.
+
+    Constraints:
+    - C1: `residual_in` is [T, hidden_size], with `hidden_size` a multiple of 8.
+    - C2: `norm_weight` is [hidden_size].
+    - C3: `allreduce_in` is [P, hidden_size].
+    - C4: `expanded_idx_to_permuted_idx` is [T, K], and so is `expert_scale_factor`.
+    - C5: `shared_expert_output`, `residual_out` and `norm_out` are [T, hidden_size]; there is at least one destination.
+    - C6: all tensors but indices, `expert_scale_factor`, codes and scales have the element type of `residual_in`.
+    - C7: `rms_eps` >= 0.
+    - C8: `metainfo` has 16 elements.
+    - C9: `quant_out` is there if, and only if, `quant_format` is not `none`; `scale_out` if it is not `none` or `fp8_tensor` either.
+    - C10: element types and shapes of `quant_out` and `scale_out` are those of `moe.quantize` (C1, C3 and C4), and `hidden_size` is a multiple of the block
+      (16 for `nvfp4`, 32 for `mxfp4` and `mxfp8`).
+    - C11: `layout_code` other than `linear` goes with `nvfp4`, `mxfp4` and `mxfp8`.
+    - C12: `scale_factor` > 0, and other than 1 goes with `nvfp4` and `fp8_tensor`.
+  }];
+  let arguments = (ins
+      Moe_Float2:$residual_in, Moe_Float1:$norm_weight, Moe_Float2:$allreduce_in, Moe_I32x2:$expanded_idx_to_permuted_idx,
+      Optional<Moe_Float2>:$expert_scale_factor, Optional<Moe_Float2>:$shared_expert_output,
+      Moe_WorkspaceMemory:$workspace, Moe_Metainfo:$metainfo,
+      Optional<Moe_Float2>:$residual_out, Optional<Moe_Float2>:$norm_out, Optional<Moe_Codes2>:$quant_out, Optional<Moe_Scales2>:$scale_out,
+      Moe_Context:$device_context,
+      Moe_Int<8, 1073741824>:$hidden_size, Moe_Float:$rms_eps,
+      DefaultValuedAttr<Moe_Float, "1.0">:$routed_scaling_factor,
+      DefaultValuedAttr<Moe_Float, "0.0">:$weight_bias,
+      DefaultValuedAttr<BoolAttr, "false">:$fp32_acc,
+      DefaultValuedAttr<Moe_OneOf<["trtllm"]>, "\"trtllm\"">:$backend,
+      DefaultValuedAttr<Moe_OneOf<["auto", "one_shot", "two_shot"]>, "\"auto\"">:$strategy,
+      DefaultValuedAttr<Moe_OneOf<["none", "nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8_token", "fp8_tensor"]>, "\"none\"">:$quant_format,
+      DefaultValuedAttr<Moe_OneOf<["linear", "128x4", "8x4"]>, "\"linear\"">:$layout_code,
+      DefaultValuedAttr<Moe_Float, "1.0">:$scale_factor,
+      DefaultValuedAttr<BoolAttr, "false">:$launch_with_pdl,
+      DefaultValuedAttr<Moe_Int<0, 64>, "0">:$world_size);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["residual_out", "norm_out", "quant_out", "scale_out"];
+  let inPlace = ["residual_out=residual_in"];
+  let observed = ["metainfo"];
+  let fabric = 1;
+  let assemblyFormat = [{
+    `residual_in` `(` $residual_in `:` type($residual_in) `)` `norm_weight` `(` $norm_weight `:` type($norm_weight) `)`
+    `rows` `(` $allreduce_in `,` $expanded_idx_to_permuted_idx `:` type($allreduce_in) `,` type($expanded_idx_to_permuted_idx) `)`
+    (`expert_scale_factor` `(` $expert_scale_factor^ `:` type($expert_scale_factor) `)`)?
+    (`shared_expert_output` `(` $shared_expert_output^ `:` type($shared_expert_output) `)`)?
+    `workspace` `(` $workspace `,` $metainfo `:` type($workspace) `,` type($metainfo) `)`
+    (`residual_out` `(` $residual_out^ `:` type($residual_out) `)`)?
+    (`norm_out` `(` $norm_out^ `:` type($norm_out) `)`)? (`quant_out` `(` $quant_out^ `:` type($quant_out) `)`)?
+    (`scale_out` `(` $scale_out^ `:` type($scale_out) `)`)? `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
   }];
 }
 

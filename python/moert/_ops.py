@@ -3,8 +3,8 @@
 from ._call import BOOL, FLOAT, INT, NUMBER, TENSOR, TENSORS, Op
 
 __all__ = ['ep_combine_skip_a2a', 'ep_dispatch', 'ep_init', 'moe_allreduce_fusion', 'moe_combine', 'moe_dequantize', 'moe_dispatch',
-           'moe_grouped_matmul', 'moe_initialize', 'moe_quantize', 'moe_route', 'moe_sanitize_expert_ids', 'moe_workspace_size',
-           'moe_workspace_view']
+           'moe_finalize_allreduce_fusion', 'moe_grouped_matmul', 'moe_initialize', 'moe_quantize', 'moe_route', 'moe_sanitize_expert_ids',
+           'moe_workspace_size', 'moe_workspace_view']
 
 _ep_combine_skip_a2a = Op(
     'ep_combine_skip_a2a',
@@ -26,11 +26,12 @@ _ep_init = Op(
     [('atomic_counters_0', TENSOR), ('atomic_counters_1', TENSOR), ('dev_ptrs', TENSOR), ('my_rank', TENSOR)])
 _moe_allreduce_fusion = Op(
     'moe_allreduce_fusion',
-    [('hidden_size', INT), ('rms_eps', FLOAT), ('weight_bias', FLOAT), ('fp32_acc', BOOL), ('backend', ('trtllm',)), ('launch_with_pdl', BOOL),
-     ('world_size', INT)],
+    [('hidden_size', INT), ('rms_eps', FLOAT), ('weight_bias', FLOAT), ('fp32_acc', BOOL), ('backend', ('trtllm',)), ('strategy', ('auto',
+     'one_shot', 'two_shot')), ('quant_format', ('none', 'nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')), ('layout_code',
+     ('linear', '128x4', '8x4')), ('scale_factor', FLOAT), ('launch_with_pdl', BOOL), ('world_size', INT)],
     [('residual_in', TENSOR), ('rms_gamma', TENSOR), ('moe_reduction_active_experts_token_input', TENSOR), ('moe_reduction_scale_input', TENSOR),
      ('moe_reduction_device_num_experts', TENSOR), ('moe_reduction_token_input', TENSOR), ('workspace', TENSOR), ('metainfo', TENSOR),
-     ('moe_allreduce_out', TENSOR), ('residual_out', TENSOR), ('norm_out', TENSOR)])
+     ('moe_allreduce_out', TENSOR), ('residual_out', TENSOR), ('norm_out', TENSOR), ('quant_out', TENSOR), ('scale_out', TENSOR)])
 _moe_combine = Op(
     'moe_combine',
     [('top_k', INT), ('hidden_size', INT), ('layout', ('rank_major', 'expert_grouped')), ('payload_in_workspace', BOOL), ('use_low_precision',
@@ -50,6 +51,14 @@ _moe_dispatch = Op(
      TENSOR), ('runtime_max_tokens_per_rank', NUMBER), ('active_rank_mask', NUMBER), ('recv', TENSORS), ('recv_counts', TENSOR), ('offsets',
      TENSOR), ('eplb_gathered_stats', TENSOR)],
     'combine_payload_offset')
+_moe_finalize_allreduce_fusion = Op(
+    'moe_finalize_allreduce_fusion',
+    [('hidden_size', INT), ('rms_eps', FLOAT), ('routed_scaling_factor', FLOAT), ('weight_bias', FLOAT), ('fp32_acc', BOOL), ('backend',
+     ('trtllm',)), ('strategy', ('auto', 'one_shot', 'two_shot')), ('quant_format', ('none', 'nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token',
+     'fp8_tensor')), ('layout_code', ('linear', '128x4', '8x4')), ('scale_factor', FLOAT), ('launch_with_pdl', BOOL), ('world_size', INT)],
+    [('residual_in', TENSOR), ('norm_weight', TENSOR), ('allreduce_in', TENSOR), ('expanded_idx_to_permuted_idx', TENSOR), ('expert_scale_factor',
+     TENSOR), ('shared_expert_output', TENSOR), ('workspace', TENSOR), ('metainfo', TENSOR), ('residual_out', TENSOR), ('norm_out', TENSOR),
+     ('quant_out', TENSOR), ('scale_out', TENSOR)])
 _moe_grouped_matmul = Op(
     'moe_grouped_matmul',
     [('activation', ('none', 'swiglu')), ('alpha', FLOAT), ('limit', FLOAT), ('accumulator', ('f32',)), ('weight_format', ('none', 'nvfp4',
@@ -174,7 +183,8 @@ def ep_init(context, *, atomic_counters_0, atomic_counters_1, dev_ptrs, my_rank,
 
 def moe_allreduce_fusion(context, *, residual_in, rms_gamma, moe_reduction_active_experts_token_input, moe_reduction_scale_input,
                          moe_reduction_token_input, workspace, metainfo, hidden_size, rms_eps, moe_reduction_device_num_experts=None,
-                         moe_allreduce_out=None, residual_out=None, norm_out=None, weight_bias=0.0, fp32_acc=False, backend='trtllm',
+                         moe_allreduce_out=None, residual_out=None, norm_out=None, quant_out=None, scale_out=None, weight_bias=0.0,
+                         fp32_acc=False, backend='trtllm', strategy='auto', quant_format='none', layout_code='linear', scale_factor=1.0,
                          launch_with_pdl=False, world_size=0, kernel=None):
     """moe.allreduce_fusion: Reduce expert outputs, all-reduce, add the residual, normalise. Collective.
 
@@ -189,18 +199,24 @@ def moe_allreduce_fusion(context, *, residual_in, rms_gamma, moe_reduction_activ
     moe_allreduce_out: 2-D tensor of bf16, f16 or f32 (written, optional)
     residual_out: 2-D tensor of bf16, f16 or f32 (written, optional)
     norm_out: 2-D tensor of bf16, f16 or f32 (written, optional)
+    quant_out: 2-D tensor of i8 (signless or ui8) or f8E4M3FN (written, optional)
+    scale_out: 2-D tensor of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32 (written, optional)
     hidden_size: 8 to 1073741824
     rms_eps: a finite number
     weight_bias: a finite number
     fp32_acc: True or False
     backend: 'trtllm'
+    strategy: 'auto' or 'one_shot' or 'two_shot'
+    quant_format: 'none' or 'nvfp4' or 'mxfp4' or 'mxfp8' or 'fp8_block' or 'fp8_token' or 'fp8_tensor'
+    layout_code: 'linear' or '128x4' or '8x4'
+    scale_factor: a finite number
     launch_with_pdl: True or False
     world_size: 0 to 64
     """
-    return _moe_allreduce_fusion(context, kernel, [hidden_size, rms_eps, weight_bias, fp32_acc, backend, launch_with_pdl, world_size],
-                                 [residual_in, rms_gamma, moe_reduction_active_experts_token_input, moe_reduction_scale_input,
-                                 moe_reduction_device_num_experts, moe_reduction_token_input, workspace, metainfo, moe_allreduce_out,
-                                 residual_out, norm_out])
+    return _moe_allreduce_fusion(context, kernel, [hidden_size, rms_eps, weight_bias, fp32_acc, backend, strategy, quant_format, layout_code,
+                                 scale_factor, launch_with_pdl, world_size], [residual_in, rms_gamma, moe_reduction_active_experts_token_input,
+                                 moe_reduction_scale_input, moe_reduction_device_num_experts, moe_reduction_token_input, workspace, metainfo,
+                                 moe_allreduce_out, residual_out, norm_out, quant_out, scale_out])
 
 
 def moe_combine(context, *, payload, workspace, metainfo, runtime_max_tokens_per_rank, combine_payload_offset, out, top_k, hidden_size,
@@ -275,6 +291,44 @@ def moe_dispatch(context, *, topk_ids, payloads, workspace, metainfo, runtime_ma
     return _moe_dispatch(context, kernel, [top_k, n_experts, layout, max_sms, enable_pdl, ep_size], [topk_ids, topk_weights, payloads,
                          eplb_local_stats, workspace, metainfo, runtime_max_tokens_per_rank, active_rank_mask, recv, recv_counts, offsets,
                          eplb_gathered_stats])
+
+
+def moe_finalize_allreduce_fusion(context, *, residual_in, norm_weight, allreduce_in, expanded_idx_to_permuted_idx, workspace, metainfo,
+                                  hidden_size, rms_eps, expert_scale_factor=None, shared_expert_output=None, residual_out=None, norm_out=None,
+                                  quant_out=None, scale_out=None, routed_scaling_factor=1.0, weight_bias=0.0, fp32_acc=False, backend='trtllm',
+                                  strategy='auto', quant_format='none', layout_code='linear', scale_factor=1.0, launch_with_pdl=False,
+                                  world_size=0, kernel=None):
+    """moe.finalize_allreduce_fusion: Combine expert rows by choice, all-reduce, add the residual, normalise. Collective.
+
+    residual_in: 2-D tensor of bf16, f16 or f32
+    norm_weight: 1-D tensor of bf16, f16 or f32
+    allreduce_in: 2-D tensor of bf16, f16 or f32
+    expanded_idx_to_permuted_idx: 2-D tensor of i32
+    expert_scale_factor: 2-D tensor of bf16, f16 or f32 (optional)
+    shared_expert_output: 2-D tensor of bf16, f16 or f32 (optional)
+    workspace: 1-D tensor of i8: this rank's slab in symmetric memory
+    metainfo: 1-D tensor of i64 in host memory
+    residual_out: 2-D tensor of bf16, f16 or f32 (written, optional)
+    norm_out: 2-D tensor of bf16, f16 or f32 (written, optional)
+    quant_out: 2-D tensor of i8 (signless or ui8) or f8E4M3FN (written, optional)
+    scale_out: 2-D tensor of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32 (written, optional)
+    hidden_size: 8 to 1073741824
+    rms_eps: a finite number
+    routed_scaling_factor: a finite number
+    weight_bias: a finite number
+    fp32_acc: True or False
+    backend: 'trtllm'
+    strategy: 'auto' or 'one_shot' or 'two_shot'
+    quant_format: 'none' or 'nvfp4' or 'mxfp4' or 'mxfp8' or 'fp8_block' or 'fp8_token' or 'fp8_tensor'
+    layout_code: 'linear' or '128x4' or '8x4'
+    scale_factor: a finite number
+    launch_with_pdl: True or False
+    world_size: 0 to 64
+    """
+    return _moe_finalize_allreduce_fusion(context, kernel, [hidden_size, rms_eps, routed_scaling_factor, weight_bias, fp32_acc, backend, strategy,
+                                          quant_format, layout_code, scale_factor, launch_with_pdl, world_size], [residual_in, norm_weight,
+                                          allreduce_in, expanded_idx_to_permuted_idx, expert_scale_factor, shared_expert_output, workspace,
+                                          metainfo, residual_out, norm_out, quant_out, scale_out])
 
 
 def moe_grouped_matmul(context, *, rows, offsets, weights, out, weight_scales=None, weight_global_scale=None, bias=None, row_ids=None,

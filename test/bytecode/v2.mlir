@@ -88,3 +88,19 @@ func.func @codes(%rows: memref<?x64xbf16>, %offsets: memref<5xi32>, %weights: me
     scales(%mx_scales : memref<4x32x2xf8E8M0FNU>) outs(%out : memref<?x32xf32>) context(%ctx) {weight_format = "mxfp4"}
   return
 }
+
+// CHECK-LABEL: func.func @reductions
+// CHECK: moe.allreduce_fusion {{.*}} quant_out({{.*}} scale_out({{.*}} {hidden_size = 32 : i64, layout_code = "8x4", quant_format = "nvfp4", rms_eps = 1.000000e-05 : f64, scale_factor = 2.500000e+00 : f64, strategy = "two_shot"}
+// CHECK: moe.finalize_allreduce_fusion {{.*}} expert_scale_factor({{.*}} {hidden_size = 32 : i64, quant_format = "fp8_tensor", rms_eps = 1.000000e-05 : f64, routed_scaling_factor = 2.000000e+00 : f64}
+func.func @reductions(%r: memref<5x32xbf16>, %g: memref<32xbf16>, %x: memref<3x5x32xbf16>, %s: memref<3x5xf32>, %t: memref<5x32xbf16>, %p: memref<9x32xbf16>,
+    %i: memref<5x2xi32>, %w: memref<5x2xf32>, %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %v: memref<5x16xi8>, %c: memref<8x4xi8>, %q: memref<5x32xi8>,
+    %ctx: !moe.context) {
+  moe.allreduce_fusion residual_in(%r : memref<5x32xbf16>) rms_gamma(%g : memref<32xbf16>) active_experts(%x, %s : memref<3x5x32xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x32xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) quant_out(%v : memref<5x16xi8>)
+    scale_out(%c : memref<8x4xi8>) context(%ctx)
+    {hidden_size = 32 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4", layout_code = "8x4", scale_factor = 2.5 : f64, strategy = "two_shot"}
+  moe.finalize_allreduce_fusion residual_in(%r : memref<5x32xbf16>) norm_weight(%g : memref<32xbf16>) rows(%p, %i : memref<9x32xbf16>, memref<5x2xi32>)
+    expert_scale_factor(%w : memref<5x2xf32>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>) quant_out(%q : memref<5x32xi8>) context(%ctx)
+    {hidden_size = 32 : i64, rms_eps = 1.0e-5 : f64, routed_scaling_factor = 2.0 : f64, quant_format = "fp8_tensor"}
+  return
+}

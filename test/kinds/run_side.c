@@ -108,9 +108,11 @@ static moert_status call_reduction(const reduction *c, const reduction_buffers *
   moert_tensor x = TENSOR(b->x, F32, c->experts, t, h), scales = TENSOR(b->scales, F32, c->experts, t), shared = TENSOR(b->shared, F32, t, h);
   moert_tensor residual = TENSOR(b->residual, F32, t, h), gamma = TENSOR(b->gamma, F32, h), sum = TENSOR(b->sum, F32, t, h);
   moert_tensor total = TENSOR(b->total, F32, t, h), norm = TENSOR(b->norm, F32, t, h);
-  moert_moe_allreduce_fusion_params params = {sizeof params, h, 0.5, 0, 0, 0, 0, 0};
-  moert_moe_allreduce_fusion_args args = {sizeof args, &residual,     &gamma,       &x,   &scales, NULL,
-                                          &shared,     &m->workspace, &m->metainfo, &sum, &total,  &norm};
+  moert_moe_allreduce_fusion_params params = MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT;
+  params.hidden_size = h;
+  params.rms_eps = 0.5;
+  moert_moe_allreduce_fusion_args args = {sizeof args,   &residual,    &gamma, &x,     &scales, NULL, &shared,
+                                          &m->workspace, &m->metainfo, &sum,   &total, &norm,   NULL, NULL};
   return moert_moe_allreduce_fusion(&params, &args, NULL, m->context);
 }
 

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+import formats_model as formats
 from all_to_all import HIDDEN, Inputs, Round, Workspace, combine, dispatch, poisoned, random_values, same_bits
 from moert import decode, encode, expect_error, run_ranks, run_tests, typed
 
 OUTPUTS = ('moe_allreduce_out', 'residual_out', 'norm_out')
+FACTORED = ('nvfp4', 'fp8_tensor')  # what scale_factor goes with
 EPSILON = {'bf16': 2.0**-8, 'f16': 2.0**-11, 'f32': 2.0**-24}
 
 
@@ -31,6 +33,19 @@ class Case(NamedTuple):
     outputs: tuple = OUTPUTS
     in_place: bool = False
     special: str = ''
+    quant_format: str = 'none'
+    layout: str = 'linear'
+    factor: float = 1.0
+    strategy: str = 'auto'
+
+    @property
+    def rule(self):
+        """Of the codes; None: there are none."""
+        return None if self.quant_format == 'none' else formats.Rule(self.quant_format, self.factor if self.quant_format in FACTORED else None)
+
+    def written(self):
+        """The names of all outputs."""
+        return self.outputs + (() if self.rule is None else ('quant_out', 'scale_out') if self.rule.scaled else ('quant_out',))
 
     def counted(self, rank):
         return self.experts[rank] if self.experts else self.room
@@ -114,16 +129,26 @@ def sum_of_squares(z):
     return total
 
 
-def model(case, inputs):
-    """The outputs, each [tokens, hidden], as arrays of the element type. They are the same on all ranks but for the residual."""
-    y = add_ranks(case, [part_of(case, inputs, rank) for rank in range(case.ranks)])
+def finish(case, y, residual, gamma):
+    """The outputs, each [tokens, hidden] as an array of the element type, and codes and scales, from the sum y of all ranks."""
     with np.errstate(invalid='ignore', over='ignore', divide='ignore'):
-        z = rounded(f32(y + inputs.residual_values()), case.dtype)
+        z = rounded(f32(y + residual), case.dtype)
         mean = f32(sum_of_squares(z) / np.float64(np.float32(case.hidden)))
         inverse = f32(1 / f32(np.sqrt(f32(mean + f32(case.rms_eps)))))
-        weight = f32(f32(case.weight_bias) + inputs.gamma_values())
+        weight = f32(f32(case.weight_bias) + gamma)
         norm = f32(f32(z * inverse[:, None]) * weight)
-    return {name: encode(values, case.dtype) for name, values in zip(OUTPUTS, (y, z, norm))}
+    outputs = {name: encode(values, case.dtype) for name, values in zip(OUTPUTS, (y, z, norm))}
+    if case.rule is not None:
+        codes, scales = formats.quantize(case.rule, decode(outputs['norm_out'], case.dtype).astype(np.float32))
+        outputs['quant_out'] = formats.pack(codes, 'low_first') if case.rule.numbers.packed else codes
+        outputs['scale_out'] = formats.lay_out(scales, case.layout) if case.rule.scaled else None
+    return outputs
+
+
+def model(case, inputs):
+    """They are the same on all ranks but for the residual."""
+    y = add_ranks(case, [part_of(case, inputs, rank) for rank in range(case.ranks)])
+    return finish(case, y, inputs.residual_values(), inputs.gamma_values())
 
 
 # --- inputs -------------------------------------------------------------------------------------------
@@ -158,6 +183,24 @@ class AllInputs:
 
 # --- calls --------------------------------------------------------------------------------------------
 
+def typed_output(case, name, array):
+    if name == 'scale_out':
+        return typed(array, 'f32' if case.rule.numbers.scales is None else 'ui8')
+    return typed(array, 'ui8' if name == 'quant_out' else case.dtype)
+
+
+def code_buffers(case):
+    """Poisoned memory for codes and scales."""
+    rule = case.rule
+    if rule is None:
+        return {}
+    buffers = {'quant_out': np.full((case.tokens, case.hidden // 2 if rule.numbers.packed else case.hidden), 0xa5, np.uint8)}
+    if rule.scaled:
+        shape = formats.buffer_shape(case.layout, case.tokens, formats.columns_of(rule, case.hidden))
+        buffers['scale_out'] = np.full(shape, np.float32(-7.0)) if rule.numbers.scales is None else np.full(shape, 0xa5, np.uint8)
+    return buffers
+
+
 def call(workspace, case, inputs, **changed):
     """One call; the arrays of its outputs by name."""
     rank = workspace.rank.rank
@@ -166,11 +209,13 @@ def call(workspace, case, inputs, **changed):
     outputs = {name: poisoned((case.tokens, case.hidden), dtype) for name in case.outputs}
     if case.in_place:
         outputs['residual_out'] = residual
+    outputs.update(code_buffers(case))
     named = dict(residual_in=typed(residual, dtype), rms_gamma=typed(inputs.gamma, dtype),
                  moe_reduction_active_experts_token_input=typed(inputs.x[rank], dtype),
                  moe_reduction_scale_input=typed(inputs.s[rank], case.scale_dtype), moe_reduction_token_input=typed(inputs.shared[rank], dtype),
                  hidden_size=case.hidden, rms_eps=case.rms_eps, weight_bias=case.weight_bias, fp32_acc=case.fp32_acc,
-                 **{name: typed(array, dtype) for name, array in outputs.items()}, **workspace.operands())
+                 quant_format=case.quant_format, layout_code=case.layout, scale_factor=case.factor, strategy=case.strategy,
+                 **{name: typed_output(case, name, array) for name, array in outputs.items()}, **workspace.operands())
     if case.experts:
         named['moe_reduction_device_num_experts'] = np.array([case.experts[rank]], np.int32)
     workspace.rank.op('moe.allreduce_fusion', **{**named, **changed})
@@ -180,6 +225,8 @@ def call(workspace, case, inputs, **changed):
 def check_bits(case, got, want):
     for name in case.outputs:
         assert same_bits(got[name], want[name], case.dtype), (case, name, decode(got[name], case.dtype), decode(want[name], case.dtype))
+    for name in case.written()[len(case.outputs):]:
+        assert np.array_equal(got[name].view(np.uint8), want[name].view(np.uint8)), (case, name, got[name], want[name])
 
 
 def play(cases, seed=0, repeats=2):
@@ -195,7 +242,7 @@ def play(cases, seed=0, repeats=2):
             for (case, inputs), want in zip(prepared, wanted):
                 got = call(workspace, case, inputs)
                 check_bits(case, got, want)
-                bits.append([got[name].tobytes() for name in case.outputs])
+                bits.append([got[name].tobytes() for name in case.written()])
         assert bits[:len(cases)] * repeats == bits
         assert workspace.region('FLAG_VAL', (1,))[0] == len(cases) * repeats
         return bits
@@ -233,6 +280,22 @@ def test_outputs():
     for count in (1, 2, 3):
         for outputs in itertools.combinations(OUTPUTS, count):
             play([Case(2, 5, 264, outputs=outputs, in_place=in_place) for in_place in ((False, True) if 'residual_out' in outputs else (False,))])
+
+
+def test_codes():
+    """Every format, layout and type, of blocks that are whole and of a last one that is not; with the norm and without."""
+    for quant_format, numbers in formats.FORMATS.items():
+        layouts = [layout for layout in numbers.layouts if layout != 'transposed']
+        for layout, dtype, special in itertools.product(layouts, EPSILON, ('', 'numbers')):
+            factor = 3.75 if quant_format in FACTORED else 1.0
+            play([Case(2, tokens, hidden, dtype, special=special, quant_format=quant_format, layout=layout, factor=factor, outputs=outputs)
+                  for tokens, hidden, outputs in ((0, 32, OUTPUTS), (1, 96, ()), (131, 32, ('residual_out',)), (3, 416, OUTPUTS))], seed=8, repeats=1)
+
+
+def test_strategies():
+    """They change nothing but the way."""
+    for strategy in ('one_shot', 'two_shot'):
+        play([Case(ranks, 7, 72, strategy=strategy) for ranks in (3,) for _ in range(3)], seed=9)
 
 
 def test_norm():

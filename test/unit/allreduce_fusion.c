@@ -43,8 +43,8 @@ static void make_operands(layer *l) {
   l->sum = make_tensor(l->sum_data, BF16, s[7], 2, TOKENS, HIDDEN, 0);
   l->total = make_tensor(l->total_data, BF16, s[8], 2, TOKENS, HIDDEN, 0);
   l->norm = make_tensor(l->norm_data, BF16, s[9], 2, TOKENS, HIDDEN, 0);
-  l->args = (moert_moe_allreduce_fusion_args){sizeof l->args, &l->residual,  &l->gamma,    &l->inputs, &l->scales, &l->count,
-                                              &l->shared,     &l->workspace, &l->metainfo, &l->sum,    &l->total,  &l->norm};
+  l->args = (moert_moe_allreduce_fusion_args){sizeof l->args, &l->residual, &l->gamma, &l->inputs, &l->scales, &l->count, &l->shared,
+                                              &l->workspace,  &l->metainfo, &l->sum,   &l->total,  &l->norm,   NULL,      NULL};
   l->params = (moert_moe_allreduce_fusion_params)MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT;
   l->params.hidden_size = HIDDEN;
   l->params.rms_eps = 0;
@@ -162,7 +162,7 @@ static void shapes(void **state) {
   refuses(l->total.shape[1] = 8, MOERT_ERROR_INVALID_SHAPE, "operand 'residual_out' dimension 1 is 8, must equal hidden_size = 16");
   refuses(l->norm.shape[0] = 2, MOERT_ERROR_INVALID_SHAPE, "operand 'norm_out' dimension 0 is 2, " TOKENS_OF);
   refuses(l->args.moe_allreduce_out = l->args.residual_out = l->args.norm_out = NULL, MOERT_ERROR_NULL_POINTER,
-          "operands 'moe_allreduce_out', 'residual_out' and 'norm_out' are NULL, must not all be");
+          "operands 'moe_allreduce_out', 'residual_out', 'norm_out' and 'quant_out' are NULL, must not all be");
   refuses(l->args.residual_in = NULL, MOERT_ERROR_NULL_POINTER, "operand 'residual_in' is NULL");
 }
 
@@ -176,6 +176,31 @@ static void element_types(void **state) {
   refuses(l->total.dtype = F16, MOERT_ERROR_INVALID_DTYPE, "operand 'residual_out': " NOT_OF_RESIDUAL);
   refuses(l->norm.dtype = F16, MOERT_ERROR_INVALID_DTYPE, "operand 'norm_out': " NOT_OF_RESIDUAL);
   refuses(l->scales.dtype = I32, MOERT_ERROR_INVALID_DTYPE, "operand 'moe_reduction_scale_input': element type i32, must be bf16, f16 or f32");
+}
+
+static void codes(void **state) {
+  layer *l = &((alone *)*state)->l;
+  uint8_t values[TOKENS][HIDDEN], scales[TOKENS];
+  int64_t value_shape[3], scale_shape[3];
+  const moert_dtype byte = {MOERT_CODE_UINT, 8, 1};
+  moert_tensor quant_out = make_tensor(values, byte, value_shape, 2, TOKENS, HIDDEN / 2, 0),
+               scale_out = make_tensor(scales, byte, scale_shape, 2, TOKENS, 1, 0);
+#define WITH_CODES                                                                                                                                   \
+  l->params.quant_format = MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_NVFP4, l->args.quant_out = &quant_out, l->args.scale_out = &scale_out
+  refuses(l->args.quant_out = &quant_out, MOERT_ERROR_INVALID_ARGUMENT, "operand 'quant_out' is set, must be NULL with quant_format none");
+  refuses(l->args.scale_out = &scale_out, MOERT_ERROR_INVALID_ARGUMENT, "operand 'scale_out' is set, must be NULL with quant_format none");
+  refuses((WITH_CODES, l->args.quant_out = NULL), MOERT_ERROR_NULL_POINTER, "operand 'quant_out' is NULL, must be set with a quant_format");
+  refuses((WITH_CODES, l->args.scale_out = NULL), MOERT_ERROR_NULL_POINTER, "operand 'scale_out' is NULL, must be set with format nvfp4");
+  refuses((WITH_CODES, l->params.scale_factor = 0), MOERT_ERROR_INVALID_ARGUMENT, "parameter 'scale_factor' is 0, must be larger than 0 as an f32");
+  refuses(l->params.scale_factor = 2, MOERT_ERROR_INVALID_ARGUMENT,
+          "parameter 'scale_factor' is 2, must be 1 unless quant_format is nvfp4 or fp8_tensor");
+  refuses(l->params.layout_code = MOERT_MOE_ALLREDUCE_FUSION_LAYOUT_CODE_8X4, MOERT_ERROR_INVALID_ARGUMENT,
+          "parameter 'layout_code' is 8x4, must be linear with quant_format none");
+  refuses((WITH_CODES, l->params.quant_format = MOERT_MOE_ALLREDUCE_FUSION_QUANT_FORMAT_FP8_TENSOR), MOERT_ERROR_INVALID_ARGUMENT,
+          "operand 'scale_out' is set, must be NULL with quant_format fp8_tensor: its scale is scale_factor");
+  value_shape[1] = HIDDEN;
+  refuses((WITH_CODES), MOERT_ERROR_INVALID_SHAPE, "operand 'quant_out' dimension 1 is 16, must equal half of hidden_size = 8");
+#undef WITH_CODES
 }
 
 static void numbers_of_experts(void **state) {
@@ -429,6 +454,7 @@ int main(void) {
       alone_test(parameters),
       alone_test(shapes),
       alone_test(element_types),
+      alone_test(codes),
       alone_test(numbers_of_experts),
       alone_test(capacity),
       alone_test(workspaces),

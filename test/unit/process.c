@@ -424,8 +424,8 @@ static moert_status reduce(reducer *r, float *sum) {
   moert_tensor metainfo = tensor_of(r->metainfo, MOERT_CODE_INT, 64, r->metainfo_shape, 1);
   moert_moe_allreduce_fusion_params params = MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT;
   params.hidden_size = HIDDEN;
-  moert_moe_allreduce_fusion_args args = {sizeof args, &residual,  &gamma,    &inputs, &scale_input, NULL,
-                                          &residual,   &workspace, &metainfo, &sums,   NULL,         NULL};
+  moert_moe_allreduce_fusion_args args = {sizeof args, &residual, &gamma, &inputs, &scale_input, NULL, &residual,
+                                          &workspace,  &metainfo, &sums,  NULL,    NULL,         NULL, NULL};
   moert_status status = moert_moe_allreduce_fusion(&params, &args, NULL, r->context);
   for (int i = 1; i < TOKENS * HIDDEN; ++i)
     if (memcmp(&out[i], &out[0], sizeof *out)) return moert__fail(MOERT_ERROR_DATA, "element %d differs", i);

@@ -167,6 +167,11 @@ static void op_without_a_way(void **state) {
   assert_ok(moert_context_create(comms[0], &options, &context));
   assert_fails(moert_moe_allreduce_fusion(&params, &args, NULL, context), MOERT_ERROR_UNSUPPORTED,
                "moe.allreduce_fusion: the transport of the communicator is nccl, the op needs one whose ranks address each other's memory: peer");
+  moert_moe_finalize_allreduce_fusion_params finalize = MOERT_MOE_FINALIZE_ALLREDUCE_FUSION_PARAMS_INIT;
+  moert_moe_finalize_allreduce_fusion_args operands = MOERT_MOE_FINALIZE_ALLREDUCE_FUSION_ARGS_INIT;
+  assert_fails(moert_moe_finalize_allreduce_fusion(&finalize, &operands, NULL, context), MOERT_ERROR_UNSUPPORTED,
+               "moe.finalize_allreduce_fusion: the transport of the communicator is nccl, the op needs one whose ranks address each other's memory: "
+               "peer");
   moert_context_destroy(context);
   destroy_ranks(comms, 2);
 }

@@ -137,10 +137,11 @@ struct Case {
   Step steps[MAX_STEPS];
 };
 
-const Case *op_cases(int *count);       // cases.c
-const Case *format_cases(int *count);   // formats.c
-const Case *exchange_cases(int *count); // a2a.c
-void work_close(Work *work);            // operands.c; collective
+const Case *op_cases(int *count);        // cases.c
+const Case *format_cases(int *count);    // formats.c
+const Case *allreduce_cases(int *count); // allreduce.c
+const Case *exchange_cases(int *count);  // a2a.c
+void work_close(Work *work);             // operands.c; collective
 
 //===--- measure.c, a2a_measure.c ---------------------------------------------------------------------===//
 

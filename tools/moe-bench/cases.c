@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------------------------------===//
 
-#include "bench.h"
+#include "allreduce.h"
 #include "operands.h"
 #include "routing.h"
 #include <stdlib.h>
@@ -173,48 +173,6 @@ static Cost cost_combine_rank_major(const Work *work) {
 static Cost cost_combine_grouped(const Work *work) {
   Traffic traffic = count_traffic(work);
   return (Cost){traffic.sent * row_bytes(work), (work->tokens + traffic.rows) * row_bytes(work), 0, 1};
-}
-
-//===--- moe.allreduce_fusion -----------------------------------------------------------------------===//
-
-enum { SUM_RESIDUAL, SUM_GAMMA, SUM_EXPERTS, SUM_SCALES, SUM_TOKENS, SUM_OUT, SUM_RESIDUAL_OUT, SUM_NORM };
-
-static moert_status open_allreduce(Work *work) { return operand_open_workspace(work, row_bytes(work), 1); }
-
-static moert_status fill_allreduce(Work *work, int set) {
-  int64_t tokens = work->tokens, hidden = work->shape.hidden, experts = work->shape.experts;
-  moert_status status = operand_add_random(work, set, SUM_RESIDUAL, 1, BF16, 2, SHAPE(tokens, hidden));
-  if (!status) status = operand_add_random(work, set, SUM_GAMMA, 1, BF16, 1, SHAPE(hidden));
-  if (!status) status = operand_add_random(work, set, SUM_EXPERTS, 1, BF16, 3, SHAPE(experts, tokens, hidden));
-  if (!status) status = operand_add_random(work, set, SUM_SCALES, 1, F32, 2, SHAPE(experts, tokens));
-  if (!status) status = operand_add_random(work, set, SUM_TOKENS, 1, BF16, 2, SHAPE(tokens, hidden));
-  for (int slot = SUM_OUT; slot <= SUM_NORM && !status; ++slot)
-    status = operand_add_output(work, &work->buffers[set][slot], BF16, 2, SHAPE(tokens, hidden));
-  return status;
-}
-
-static moert_status call_allreduce(Work *work, int set, moert_kernel *kernel) {
-  moert_moe_allreduce_fusion_params params = MOERT_MOE_ALLREDUCE_FUSION_PARAMS_INIT;
-  params.hidden_size = work->shape.hidden;
-  params.rms_eps = 1e-6;
-  moert_moe_allreduce_fusion_args args = MOERT_MOE_ALLREDUCE_FUSION_ARGS_INIT;
-  args.residual_in = operand(work, set, SUM_RESIDUAL);
-  args.rms_gamma = operand(work, set, SUM_GAMMA);
-  args.moe_reduction_active_experts_token_input = operand(work, set, SUM_EXPERTS);
-  args.moe_reduction_scale_input = operand(work, set, SUM_SCALES);
-  args.moe_reduction_token_input = operand(work, set, SUM_TOKENS);
-  args.workspace = &work->workspace.tensor;
-  args.metainfo = &work->metainfo.tensor;
-  args.moe_allreduce_out = operand(work, set, SUM_OUT);
-  args.residual_out = operand(work, set, SUM_RESIDUAL_OUT);
-  args.norm_out = operand(work, set, SUM_NORM);
-  return moert_moe_allreduce_fusion(&params, &args, kernel, work->context);
-}
-
-// Each rank sends 1 / ranks of the tokens to each other one, and their sums on: no all-reduce sends less.
-static Cost cost_allreduce(const Work *work) {
-  int64_t all = work->tokens * row_bytes(work);
-  return (Cost){2 * (work->ranks - 1) * all / work->ranks, (work->shape.experts + 5) * all, 0, 1};
 }
 
 //===--- ep.dispatch and ep.combine.skip_a2a --------------------------------------------------------===//
@@ -413,15 +371,15 @@ static const Case bench_cases[] = {
      2,
      {{"dispatch", "moe.dispatch", call_dispatch_grouped, cost_dispatch_grouped},
       {"combine", "moe.combine", call_combine_grouped, cost_combine_grouped}}},
-    {"plain", "bf16", {7168, 0, 0, 0}, 0, open_allreduce, fill_allreduce, 1, {{"allreduce", "moe.allreduce_fusion", call_allreduce, cost_allreduce}}},
+    {"plain", "bf16", {7168, 0, 0, 0}, 0, allreduce_open, allreduce_fill, 1, {{"allreduce", "moe.allreduce_fusion", allreduce_call, allreduce_cost}}},
     {"experts8",
      "bf16",
      {7168, 0, 8, 0},
      0,
-     open_allreduce,
-     fill_allreduce,
+     allreduce_open,
+     allreduce_fill,
      1,
-     {{"allreduce", "moe.allreduce_fusion", call_allreduce, cost_allreduce}}},
+     {{"allreduce", "moe.allreduce_fusion", allreduce_call, allreduce_cost}}},
     {"skip_a2a",
      "bf16",
      {7168, 0, 256, 8},

@@ -39,6 +39,13 @@ class Float:
         return WRONG + ['true', '1 : i64', '1.0 : f16', '0x7FF0000000000000 : f64', '0xFFF0000000000000 : f64', '0x7FF8000000000000 : f64']
 
 
+def reduction_parameters():
+    return {'hidden_size': Int(8, 1073741824), 'rms_eps': Float(), 'weight_bias': Float(), 'fp32_acc': Bool(), 'backend': OneOf('trtllm'),
+            'strategy': OneOf('auto', 'one_shot', 'two_shot'),
+            'quant_format': OneOf('none', 'nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor'),
+            'layout_code': OneOf('linear', '128x4', '8x4'), 'scale_factor': Float(), 'launch_with_pdl': Bool(), 'world_size': Int(0, 64, 0)}
+
+
 def workspace_parameters():
     return {'max_num_tokens': Int(1, 16777216), 'dispatch_bytes_per_token': Int(1, 2147483647), 'combine_bytes_per_token': Int(1, 2147483647),
             'eplb_stats_num_experts': Int(0, 65536, 0), 'ep_size': Int(0, 64, 0)}
@@ -75,10 +82,12 @@ MOE = {
         'use_low_precision': Bool(), 'output_format': OneOf('none', 'nvfp4', 'mxfp4', 'mxfp8'), 'sf_layout': OneOf('linear', '128x4', '8x4'),
         'output_scalar_scale': Float(), 'max_sms': Int(0, 1024, 0), 'enable_pdl': Bool(), 'ep_size': Int(0, 64, 0)}),
     'moe.sanitize_expert_ids': ('', '', '%s, memref<?x?x?xi32>' % STATE, '', {'invalid_expert_id': Int(-2**31, 2**31 - 1, -1), 'ep_size': Int(0, 64, 0)}),
-    'moe.allreduce_fusion': ('hidden_size = 8 : i64, rms_eps = 0.5 : f64', 'operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 1>',
+    'moe.allreduce_fusion': ('hidden_size = 8 : i64, rms_eps = 0.5 : f64', 'operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1>',
                              'memref<?x8xf32>, memref<8xf32>, memref<?x?x8xf32>, memref<?x?xf32>, memref<?x8xf32>, %s, memref<?x8xf32>' % STATE, '', {
-        'hidden_size': Int(8, 1073741824), 'rms_eps': Float(), 'weight_bias': Float(), 'fp32_acc': Bool(), 'backend': OneOf('trtllm'),
-        'launch_with_pdl': Bool(), 'world_size': Int(0, 64, 0)}),
+        **reduction_parameters()}),
+    'moe.finalize_allreduce_fusion': ('hidden_size = 8 : i64, rms_eps = 0.5 : f64', 'operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1>',
+                                      'memref<?x8xf32>, memref<8xf32>, memref<?x8xf32>, memref<?x2xi32>, %s, memref<?x8xf32>' % STATE, '', {
+        'routed_scaling_factor': Float(), **reduction_parameters()}),
     'moe.workspace_view': ('', '', 'memref<?xi8>, index', 'memref<4xf32>', {}),
     'moe.allocate': ('', '', '', 'memref<4xf32>', {}),
 }

@@ -167,7 +167,7 @@ func.func @allreduce_fusion_c5_norm_out_hidden(%r: memref<5x16xbf16>, %g: memref
 
 func.func @allreduce_fusion_c5_none(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
     %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %ctx: !moe.context) {
-  // expected-error@+1 {{'moe.allreduce_fusion' op has no destination, must have one of 'moe_allreduce_out', 'residual_out' and 'norm_out'}}
+  // expected-error@+1 {{'moe.allreduce_fusion' op has no destination, must have one of 'moe_allreduce_out', 'residual_out', 'norm_out' and 'quant_out'}}
   moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
     token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
     context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64}
@@ -589,5 +589,126 @@ func.func @allreduce_fusion_rank_of_num_experts(%r: memref<5x16xbf16>, %g: memre
   moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>) device_num_experts(%n : memref<1x1xi32>)
     token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
     norm_out(%m : memref<5x16xbf16>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c9_codes(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x8xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op operand 'quant_out' is there, but quant_format is none: leave it out}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x8xi8>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c9_no_codes(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x8xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op operand 'quant_out' is not there, but quant_format is nvfp4: add it}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c9_scales(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x16xi8>, %c: memref<1x1xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op operand 'scale_out' is there, but quant_format is fp8_tensor: leave it out}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x16xi8>) scale_out(%c : memref<1x1xf32>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "fp8_tensor"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c9_no_scales(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x8xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op operand 'scale_out' is not there, but quant_format is nvfp4: add it}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x8xi8>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c10(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x16xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op operand 'quant_out' has size 16 in dimension 1, but half of hidden_size is 8}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x16xi8>) scale_out(%c : memref<5x1xi8>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c10_tokens(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<4x8xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op operand 'quant_out' has size 4 in dimension 0, but dimension 0 of operand 'residual_in' is 5}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<4x8xi8>) scale_out(%c : memref<5x1xi8>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c10_block(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x16xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op hidden_size is 16, must be a multiple of 32 for mxfp8}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x16xi8>) scale_out(%c : memref<5x1xi8>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "mxfp8"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c10_element(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x8xf8E4M3FN>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op operand 'quant_out' has an element type that is none of nvfp4: must be i8 or ui8}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x8xf8E4M3FN>) scale_out(%c : memref<5x1xi8>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c11(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x16xi8>, %c: memref<5x1xf32>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op layout_code = 8x4 goes with nvfp4, mxfp4 and mxfp8, but quant_format is fp8_token: leave it linear}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x16xi8>) scale_out(%c : memref<5x1xf32>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "fp8_token", layout_code = "8x4"}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c12(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x8xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op scale_factor is 0, must be larger than 0 as an f32}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) quant_out(%q : memref<5x8xi8>) scale_out(%c : memref<5x1xi8>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4", scale_factor = 0.0 : f64}
+  return
+}
+
+// -----
+
+func.func @allreduce_fusion_c12_format(%r: memref<5x16xbf16>, %g: memref<16xbf16>, %x: memref<3x5x16xbf16>, %s: memref<3x5xf32>, %t: memref<5x16xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %m: memref<5x16xbf16>, %q: memref<5x8xi8>, %c: memref<5x1xi8>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.allreduce_fusion' op scale_factor = 2 goes with nvfp4 and fp8_tensor, but quant_format is none: leave it 1}}
+  moe.allreduce_fusion residual_in(%r : memref<5x16xbf16>) rms_gamma(%g : memref<16xbf16>) active_experts(%x, %s : memref<3x5x16xbf16>, memref<3x5xf32>)
+    token_input(%t : memref<5x16xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    norm_out(%m : memref<5x16xbf16>) context(%ctx) {hidden_size = 16 : i64, rms_eps = 1.0e-5 : f64, scale_factor = 2.0 : f64}
   return
 }

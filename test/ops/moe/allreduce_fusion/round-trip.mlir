@@ -57,3 +57,25 @@ func.func @memrefs(%r: memref<5x24xf16>, %g: memref<24xf16>, %x: memref<3x5x24xf
     residual_out(%r : memref<5x24xf16>) context(%ctx) {hidden_size = 24 : i64, rms_eps = 0.0 : f64, weight_bias = 1.0 : f64, fp32_acc = true, launch_with_pdl = true, backend = "trtllm", world_size = 16 : i64}
   return
 }
+
+// Codes and scales of the norm, which need not be there itself.
+// CHECK-LABEL: func.func @codes
+// CHECK: moe.allreduce_fusion
+// CHECK-SAME: #moe.host>) quant_out(%{{[^ ]*}} : tensor<?x16xi8>) scale_out(%{{[^ ]*}} : tensor<?x4xf8E4M3FN>) context
+// CHECK-SAME: {hidden_size = 32 : i64, layout_code = "8x4", quant_format = "nvfp4", rms_eps = 1.000000e-05 : f64, scale_factor = 2.500000e+00 : f64, strategy = "two_shot"}
+// CHECK: moe.allreduce_fusion
+// CHECK-SAME: residual_out(%{{[^ ]*}} : tensor<?x32xbf16>) norm_out(%{{[^ ]*}} : tensor<?x32xbf16>) quant_out(%{{[^ ]*}} : tensor<?x32xf8E4M3FN>) context
+// CHECK-SAME: {hidden_size = 32 : i64, quant_format = "fp8_tensor", rms_eps = 1.000000e-05 : f64, strategy = "one_shot"}
+func.func @codes(%r: tensor<?x32xbf16>, %g: tensor<32xbf16>, %x: tensor<0x?x32xbf16>, %s: tensor<0x?xf32>, %t: tensor<?x32xbf16>,
+    %ws: memref<?xi8>, %info: memref<16xi64, #moe.host>, %z: tensor<?x32xbf16>, %m: tensor<?x32xbf16>, %v: tensor<?x16xi8>, %c: tensor<?x4xf8E4M3FN>,
+    %w: tensor<?x32xf8E4M3FN>, %ctx: !moe.context) -> (tensor<?x16xi8>, tensor<?x4xf8E4M3FN>, tensor<?x32xbf16>, tensor<?x32xbf16>, tensor<?x32xf8E4M3FN>) {
+  %0:2 = moe.allreduce_fusion residual_in(%r : tensor<?x32xbf16>) rms_gamma(%g : tensor<32xbf16>) active_experts(%x, %s : tensor<0x?x32xbf16>, tensor<0x?xf32>)
+    token_input(%t : tensor<?x32xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    quant_out(%v : tensor<?x16xi8>) scale_out(%c : tensor<?x4xf8E4M3FN>) context(%ctx)
+    {hidden_size = 32 : i64, rms_eps = 1.0e-5 : f64, quant_format = "nvfp4", layout_code = "8x4", scale_factor = 2.5 : f64, strategy = "two_shot"} -> tensor<?x16xi8>, tensor<?x4xf8E4M3FN>
+  %1:3 = moe.allreduce_fusion residual_in(%r : tensor<?x32xbf16>) rms_gamma(%g : tensor<32xbf16>) active_experts(%x, %s : tensor<0x?x32xbf16>, tensor<0x?xf32>)
+    token_input(%t : tensor<?x32xbf16>) workspace(%ws, %info : memref<?xi8>, memref<16xi64, #moe.host>)
+    residual_out(%z : tensor<?x32xbf16>) norm_out(%m : tensor<?x32xbf16>) quant_out(%w : tensor<?x32xf8E4M3FN>) context(%ctx)
+    {hidden_size = 32 : i64, rms_eps = 1.0e-5 : f64, quant_format = "fp8_tensor", strategy = "one_shot"} -> tensor<?x32xbf16>, tensor<?x32xbf16>, tensor<?x32xf8E4M3FN>
+  return %0#0, %0#1, %1#0, %1#1, %1#2 : tensor<?x16xi8>, tensor<?x4xf8E4M3FN>, tensor<?x32xbf16>, tensor<?x32xbf16>, tensor<?x32xf8E4M3FN>
+}
