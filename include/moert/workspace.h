@@ -72,8 +72,9 @@ static inline int64_t moert_workspace_align(int64_t bytes) {
   return (bytes + MOERT_WORKSPACE_ALIGNMENT - 1) / MOERT_WORKSPACE_ALIGNMENT * MOERT_WORKSPACE_ALIGNMENT;
 }
 
-/* What an all-reduce has room for at a time; a call of more tokens is several exchanges. Packets are 16 bytes, of which 12 are data; they come in units
- * of 512 bytes of data, of which a token has an even number. Rows are two for each token, one of a part and one of a sum, and one more for each rank. */
+/* What an all-reduce has room for at a time; a call of more tokens is several exchanges. Packets are 16 bytes, of which 12 are data; they come in
+ * units of 512 bytes of data, of which a token has an even number. Rows are two for each token, one of a part and one of a sum, and one more for each
+ * rank. */
 enum {
   MOERT_WORKSPACE_UNIT_DATA = 512,
   MOERT_WORKSPACE_UNIT_BYTES = 704,

@@ -674,7 +674,8 @@ def test_layout():
         for size in (16 * ranks, 4 * ranks, ranks * choices, ranks * choices, 256):
             own.append(align(end))
             end = own[-1] + size
-        for size in (4 * ranks * 5, 4 * ranks * 5, 8 * (4096 + 2 * ranks), ranks * choices):  # of kernels alone
+        for size in (4 * ranks * 5, 4 * ranks * 5, 8 * (4096 + 2 * ranks), ranks * choices,  # of kernels alone
+                     128, 2 * ranks * 5 * 1408, 32 * (2 * 5 + ranks), 2 * (2 * 5 + ranks) * align(6)):
             end = align(end) + size
         data = align(end)
         area = data + align(ranks * 5 * 6) + 8 * 128
