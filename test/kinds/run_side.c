@@ -884,7 +884,7 @@ static wide_integer closed_form(wide_integer ranks, wide_integer tokens, wide_in
                           2 * rows * ((row + 127) / 128 * 128),
                           (ranks * tokens * row + 127) / 128 * 128 + 1024,
                           ranks * tokens * combine_row,
-                          ranks * tokens * combine_row};
+                          ranks * tokens * ((combine_row + 15) / 16 * 16)};
   wide_integer sum = 0;
   for (size_t i = 0; i < COUNT(parts); ++i) sum += (parts[i] + 127) / 128 * 128;
   return sum;

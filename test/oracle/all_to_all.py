@@ -680,7 +680,7 @@ def test_layout():
         data = align(end)
         area = data + align(ranks * 5 * 6) + 8 * 128
         assert workspace.metainfo.tolist() == want + [data, area] + own, (workspace.metainfo.tolist(), want, data, area, own)
-        assert len(workspace.slab) == area + 2 * align(ranks * 5 * 7)
+        assert len(workspace.slab) == area + align(ranks * 5 * 7) + align(ranks * 5 * 16)
 
     run_ranks(3, rank_main)
 
