@@ -1,8 +1,8 @@
 //===- bulk.cuh - rows that the copy engine of a multiprocessor moves ------------------------------------===//
 //
-// One thread, the mover, takes rows from global memory through stages of shared memory to one or more places, on any GPU. It needs no registers for
-// what is on its way, so that few multiprocessors fill a link; and it learns that what it has stored is there without a fence over all stores of the
-// multiprocessor, which would take as long as the link's queue.
+// One thread, the mover, takes rows from global memory, or what other warps make of them, through stages of shared memory to one or more places, on
+// any GPU. It needs no registers for what is on its way, so that few multiprocessors fill a link; and it learns that what it has stored is there
+// without a fence over all stores of the multiprocessor, which would take as long as the link's queue.
 //
 // Addresses and sizes are multiples of 16 bytes.
 //

@@ -90,12 +90,6 @@ __device__ inline void addRelaxed(uint32_t *word, uint32_t value) {
 
 //===--- beginning --------------------------------------------------------------------------------===//
 
-// To be called first: what comes before is what the kernel in front of this one on the stream may still be doing.
-__device__ inline void awaitStream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// The kernel behind may take its place, and wait for the end of this one. It does when each block has come here with any of its threads: when none of
-// them waits for a peer any more, for blocks that wait and blocks that wait for those would need twice the room.
-__device__ inline void letNextBegin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
 // The first thread that claims the failure of a round reports it.
 __device__ inline bool claimFailure(const Exchange &exchange) { return atomicExch(&stateOf(exchange)->failed, 1) == 0; }
 

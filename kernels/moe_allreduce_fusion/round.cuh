@@ -47,13 +47,6 @@ struct Begun {
 
 __device__ inline bool takesPart(const Begun &begun, int rank) { return (begun.mask >> rank & 1) != 0; }
 
-// To be called first: what comes before is what the kernel in front of this one on the stream may still be doing.
-__device__ inline void awaitStream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// The kernel behind may take its place, and wait for the end of this one. It does when each block has come here with any of its threads: when none of
-// them waits for a peer any more, for blocks that wait and blocks that wait for those would need twice the room.
-__device__ inline void letNextBegin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
 // By every thread, with one latency.
 __device__ inline Begun readRound(const Round &round) {
   const int failed = round.state->failed, full = round.state->full;

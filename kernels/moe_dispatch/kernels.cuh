@@ -359,8 +359,6 @@ __device__ inline void pushChoices(const Call &call, const Memory &memory, const
   syncWorkers();
 }
 
-__device__ inline int numTiles(int64_t tokens) { return static_cast<int>((tokens + kTile - 1) / kTile); }
-
 // Routes the tokens of a block, a tile at each call, and hands the tiles to the mover; pushes what it does not.
 template <Receives kReceives, int kTopK> class Router {
 public:
