@@ -33,6 +33,7 @@ struct Call {
   const void *payload;
   void *out;
   int64_t tokens, maxTokens, hidden;
+  int64_t flagLane; // from source to source of the row flags
   int32_t topK;
   bool grouped, isPlain; // isPlain: as of `Kind`
   bool copies;           // rows travel as they are, and the mover takes them from the payload
@@ -152,7 +153,7 @@ __device__ inline int warpNumber() { return static_cast<int>(threadIdx.x) / 32; 
 __device__ inline int64_t laneRow(const Call &call, int source, int32_t index) { return source * call.maxTokens + index; }
 
 __device__ inline uint32_t *rowFlag(const Call &call, int at, int source, int32_t index) {
-  return regionOf<uint32_t>(call.round.exchange, at, MOERT_WORKSPACE_COMBINE_ROW_FLAGS) + laneRow(call, source, index);
+  return regionOf<uint32_t>(call.round.exchange, at, MOERT_WORKSPACE_COMBINE_ROW_FLAGS) + source * call.flagLane + index;
 }
 
 __device__ inline char *arrivalOf(const Call &call, int at, int64_t row, int64_t wireBytes) {

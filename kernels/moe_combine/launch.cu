@@ -81,6 +81,7 @@ Call makeCall(const moert__combine_call &checked, moert_context *context) {
   call.out = moert__data(checked.args->out);
   call.tokens = checked.tokens;
   call.maxTokens = checked.max_tokens;
+  call.flagLane = checked.workspace.note->info.max_num_tokens;
   call.hidden = checked.params->hidden_size;
   call.topK = static_cast<int32_t>(checked.params->top_k);
   call.grouped = checked.grouped;

@@ -48,6 +48,7 @@ struct Call {
   const int32_t *ids;
   const float *weights; // NULL: all are 1
   int64_t tokens, maxTokens, experts, capacity;
+  int64_t flagLane; // from source to source of the row flags
   int32_t topK, numPayloads, numBulk;
   Owners owners;
   int32_t *recvCounts, *offsets; // may be NULL
@@ -313,8 +314,10 @@ __device__ inline void placeChoices(const Call &call, const Begun &begun, Memory
 // Row of a receive area, and of what is sent along with rows, that row `index` from `source` has at the receiver.
 __device__ inline int64_t laneRow(const Call &call, int source, int32_t index) { return source * call.maxTokens + index; }
 
+// A source's flags are always in one place: this rank has the numbers of its tokens among them, which must not be taken for epochs of others when R
+// changes.
 __device__ inline uint32_t *rowFlag(const Call &call, int at, int source, int32_t index) {
-  return regionOf<uint32_t>(call.round.exchange, at, MOERT_WORKSPACE_DISPATCH_ROW_FLAGS) + laneRow(call, source, index);
+  return regionOf<uint32_t>(call.round.exchange, at, MOERT_WORKSPACE_DISPATCH_ROW_FLAGS) + source * call.flagLane + index;
 }
 
 // The place of a payload's row at a target. Rows for this rank itself go to their output at once; grouped ones are left to the placer.
@@ -573,20 +576,20 @@ private:
   const int me, each;
 };
 
-// A payload's rows from `row` on of what has arrived, or of this rank's tokens for itself.
+// A payload's rows from `row` on of what has arrived; or of this rank's tokens for itself, whose numbers are `own`.
 template <Receives kReceives> struct TakenRows {
   const Call &call;
   const Memory &memory;
   const Payload &payload;
   int64_t row;
-  bool areOwn;
+  const uint32_t *own;
   int count;
   int64_t bytes;
 
   __device__ const char *source(int number) const {
     const Exchange &exchange = call.round.exchange;
-    if (!areOwn) return exchange.slabs[exchange.watch.rank] + payload.area + (row + number) * bytes;
-    return payload.from + static_cast<int64_t>(regionOf<uint32_t>(exchange, MOERT_WORKSPACE_DISPATCH_ROW_FLAGS)[row + number]) * bytes;
+    if (!own) return exchange.slabs[exchange.watch.rank] + payload.area + (row + number) * bytes;
+    return payload.from + static_cast<int64_t>(own[number]) * bytes;
   }
   __device__ int places(int) const { return kReceives == Receives::groups ? call.topK : 1; }
   __device__ char *place(int number, int k) const {
@@ -695,7 +698,7 @@ template <Receives kReceives> __device__ void copyReceived(const Call &call, Mem
         const Payload &payload = call.payloads[i];
         if (payload.isInPlace || payload.isBulk) continue;
         const bool isOwn = source == me;
-        const TakenRows<kReceives> rows = {call, *memory, payload, row, isOwn, count, payload.rowBytes};
+        const TakenRows<kReceives> rows = {call, *memory, payload, row, isOwn ? rowFlag(call, me, me, first) : nullptr, count, payload.rowBytes};
         copyRows<1>(payload.team, &begin, isOwn && payload.sendWidth < payload.receiveWidth ? payload.sendWidth : payload.receiveWidth, rows);
       }
       syncWorkers(); // the places have been read

@@ -89,6 +89,7 @@ Call makeCall(const moert__dispatch_call &checked, moert_context *context) {
   call.weights = dataOf<float>(args->topk_weights);
   call.tokens = checked.tokens;
   call.maxTokens = checked.max_tokens;
+  call.flagLane = checked.workspace.note->info.max_num_tokens;
   call.experts = checked.params->n_experts;
   call.capacity = args->recv[0].shape[0];
   call.topK = static_cast<int32_t>(checked.params->top_k);
