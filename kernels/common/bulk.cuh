@@ -1,8 +1,9 @@
 //===- bulk.cuh - rows that the copy engine of a multiprocessor moves ------------------------------------===//
 //
 // One thread, the mover, takes rows from global memory, or what other warps make of them, through stages of shared memory to one or more places, on
-// any GPU. It needs no registers for what is on its way, so that few multiprocessors fill a link; and it learns that what it has stored is there
-// without a fence over all stores of the multiprocessor, which would take as long as the link's queue.
+// any GPU. It needs no registers for what is on its way, so that few multiprocessors fill a link; and it learns that what it has stored is there.
+// To tell others takes a fence, which lasts until all that the multiprocessor has on its way is there: a thread of another warp, the teller, does
+// that, and the mover goes on.
 //
 // Addresses and sizes are multiples of 16 bytes.
 //
@@ -16,11 +17,12 @@ namespace bulk {
 
 const int kBlockStages = 6;    // of all movers of a block
 const int kStageBytes = 14336; // at most; the row of the largest models in 16 bits
-const int kUnfinished = 4;     // groups that may be on their way when those before them are told
+const int kUnfinished = 4;     // groups that may be on their way when those before them are there
 
-// In shared memory. Stages are filled and, where others than the mover do that, freed, one phase after the other.
+// In shared memory, of a mover. Stages are filled and, where others than the mover do that, freed, one phase after the other.
 struct Barriers {
   unsigned long long full[kBlockStages], free[kBlockStages];
+  int moved; // pieces that are where they belong, as the teller knows; inverted: all
 };
 
 __device__ inline uint32_t sharedAddress(const void *shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
@@ -38,6 +40,7 @@ __device__ inline void open(Barriers *barriers, int fills) {
     openBarrier(&barriers->full[i], fills);
     openBarrier(&barriers->free[i], 1);
   }
+  barriers->moved = 0;
   publishBarriers();
 }
 
@@ -60,18 +63,28 @@ __device__ inline void await(unsigned long long *barrier, uint32_t phase) {
   while (!isOver);
 }
 
+//===--- words in shared memory -------------------------------------------------------------------===//
+
+__device__ inline int loadShared(const int *word) {
+  int value;
+  asm volatile("ld.acquire.cta.s32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+__device__ inline void storeShared(int *word, int value) { asm volatile("st.release.cta.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory"); }
+
 //===--- by warps that fill stages ----------------------------------------------------------------===//
 
 // Stage `number`, counted from the first on, may be written to.
-__device__ inline void awaitFree(Barriers *barriers, int number) {
-  if (number >= kBlockStages) await(&barriers->free[number % kBlockStages], static_cast<uint32_t>(number / kBlockStages - 1) & 1);
+template <int kStages> __device__ void awaitFree(Barriers *barriers, int number) {
+  if (number >= kStages) await(&barriers->free[number % kStages], static_cast<uint32_t>(number / kStages - 1) & 1);
 }
 
 // By a whole warp, when it has written its part.
-__device__ inline void fill(Barriers *barriers, int number) {
+template <int kStages> __device__ void fill(Barriers *barriers, int number) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive(&barriers->full[number % kBlockStages]);
+  if (threadIdx.x % 32 == 0) arrive(&barriers->full[number % kStages]);
 }
 
 //===--- by the mover -----------------------------------------------------------------------------===//
@@ -97,6 +110,21 @@ template <int kLeft> __device__ void awaitReads() { asm volatile("cp.async.bulk.
 // They are where they belong: this thread sees them, and those that it tells.
 template <int kLeft> __device__ void awaitStores() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kLeft) : "memory"); }
 
+//===--- by any thread ----------------------------------------------------------------------------===//
+
+// To shared memory, where this thread finds it when it has awaited the group.
+__device__ inline void copyVector(uint4 *to, const uint4 *from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(sharedAddress(to)), "l"(from) : "memory");
+}
+__device__ inline void copyWord(int32_t *to, const int32_t *from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(sharedAddress(to)), "l"(from) : "memory");
+}
+__device__ inline void closeCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the last `kLeft` groups are there.
+template <int kLeft> __device__ void awaitCopies() { asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory"); }
+
+//===--- by the mover, many pieces ----------------------------------------------------------------===//
+
 // A piece of a row.
 struct Piece {
   const char *from;
@@ -107,57 +135,73 @@ struct Piece {
 //
 //   bool next(Piece *)                the next piece, false: no more
 //   void storeTo(const char *stage)   stores the piece that `next` has given to its places
+//   void settle()                     lets others see what this thread sees
 //   void finish()                     what the piece is a part of may be told: it is where it belongs, and so are those before it
-//   void settle()                     before `finish` of a few pieces
-//
-// Of about `count` pieces, if these are many, more are told at once, for to tell costs a fence, a microsecond; of few each soon, for somebody waits.
-template <int kStages, typename Cursor> class Stores {
+template <typename Cursor> class Teller {
 public:
-  __device__ Stores(Barriers *barriers, char *stages, int count, const Cursor &cursor)
-      : barriers(barriers), stages(stages), told(count < 64 ? 2 : 8), stores(cursor), ends(cursor) {}
+  explicit __device__ Teller(const Cursor &cursor) : cursor(cursor) {}
+
+  __device__ uint32_t count() const { return told; }
+
+  // That the first `moved` pieces are there.
+  __device__ void tell(uint32_t moved) {
+    Piece piece;
+    if (told < moved) cursor.settle();
+    for (; told < moved; ++told) {
+      cursor.next(&piece);
+      cursor.finish();
+    }
+  }
+
+private:
+  uint32_t told = 0;
+  Cursor cursor;
+};
+
+// kTells: the mover does what a teller does, two pieces at a time.
+template <int kStages, int kPitch, bool kTells, typename Cursor> class Stores {
+public:
+  __device__ Stores(Barriers *barriers, char *stages, const Cursor &cursor) : barriers(barriers), stages(stages), cursor(cursor), teller(cursor) {}
 
   __device__ uint32_t count() const { return stored; }
 
   // The next piece, when its stage is full. False: no more. Then the stages of all but the last two have been read.
   __device__ bool storeNext() {
     Piece piece;
-    if (!stores.next(&piece)) return false;
+    if (!cursor.next(&piece)) return false;
     await(&barriers->full[stored % kStages], stored / kStages & 1);
-    stores.storeTo(stages + stored % kStages * kStageBytes);
+    cursor.storeTo(stages + stored % kStages * kPitch);
     closeGroup();
     ++stored;
     awaitReads<1>();
-    if (stored - ended < kUnfinished + told) return true;
+    if (stored <= kUnfinished || (kTells && stored - teller.count() < kUnfinished + 2)) return true;
     awaitStores<kUnfinished>();
-    tell(stored - kUnfinished);
+    if (kTells)
+      teller.tell(stored - kUnfinished);
+    else
+      storeShared(&barriers->moved, static_cast<int>(stored) - kUnfinished);
     return true;
   }
 
   __device__ void finish() {
     awaitStores<0>();
-    tell(stored);
+    if (kTells)
+      teller.tell(stored);
+    else
+      storeShared(&barriers->moved, ~static_cast<int>(stored));
   }
 
 private:
-  __device__ void tell(uint32_t end) {
-    Piece piece;
-    if (ended < end) ends.settle();
-    for (; ended < end; ++ended) {
-      ends.next(&piece);
-      ends.finish();
-    }
-  }
-
   Barriers *barriers;
   char *stages;
-  const uint32_t told;
-  uint32_t stored = 0, ended = 0;
-  Cursor stores, ends;
+  uint32_t stored = 0;
+  Cursor cursor;
+  Teller<Cursor> teller;
 };
 
 // Moves all pieces, by way of so many stages; once in the life of the barriers.
-template <int kStages, typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, int count, const Cursor &cursor) {
-  Stores<kStages, Cursor> stores(barriers, stages, count, cursor);
+template <int kStages, bool kTells, typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, const Cursor &cursor) {
+  Stores<kStages, kStageBytes, kTells, Cursor> stores(barriers, stages, cursor);
   Cursor loads = cursor;
   Piece piece;
   bool hasMore = true;
@@ -173,12 +217,24 @@ template <int kStages, typename Cursor> __device__ void moveAll(Barriers *barrie
   stores.finish();
 }
 
-// Likewise by way of all stages, which others fill.
-template <typename Cursor> __device__ void moveFilled(Barriers *barriers, char *stages, int count, const Cursor &cursor) {
-  Stores<kBlockStages, Cursor> stores(barriers, stages, count, cursor);
+// Likewise, of stages that others fill, `kPitch` bytes from each to the next.
+template <int kStages, int kPitch, typename Cursor> __device__ void moveFilled(Barriers *barriers, char *stages, const Cursor &cursor) {
+  Stores<kStages, kPitch, false, Cursor> stores(barriers, stages, cursor);
   while (stores.storeNext())
-    if (stores.count() > 1) arrive(&barriers->free[(stores.count() - 2) % kBlockStages]);
+    if (stores.count() > 1) arrive(&barriers->free[(stores.count() - 2) % kStages]);
   stores.finish();
+}
+
+//===--- by the teller ----------------------------------------------------------------------------===//
+
+// Tells of all pieces that the mover takes with a cursor that began like this one.
+template <typename Cursor> __device__ void tellAll(const Barriers &barriers, const Cursor &cursor) {
+  Teller<Cursor> teller(cursor);
+  int moved;
+  do {
+    moved = loadShared(&barriers.moved);
+    teller.tell(static_cast<uint32_t>(moved < 0 ? ~moved : moved));
+  } while (moved >= 0);
 }
 
 } // namespace bulk

@@ -1,7 +1,7 @@
 //===- fused.cuh - exchanges that are one kernel ----------------------------------------------------------===//
 //
-// All blocks of the kernel push rows to the slabs of the peers, and wait for what the peers push here. A block has workers, and a warp whose first
-// thread, the mover, keeps the copy engine busy. It
+// All blocks of the kernel push rows to the slabs of the peers, and wait for what the peers push here. A block has workers, a thread that keeps the
+// copy engine busy, the mover, and one that tells peers of what it has moved, the teller. It
 //
 //   begins     `readRound`, `shareBegin`: reads the epoch and the words of failure; block 0 announces to the peers what this rank does
 //   pushes     rows, and sets the flag of each, a word, to the epoch
@@ -12,10 +12,10 @@
 // Pushing never waits. A rank that waits for another has therefore sent all that the others wait for, and blames the right one when time is up.
 //
 // Flags and counters say that what was pushed can be read, in the terms of the memory model of PTX as in exchange.cuh. What the copy engine has
-// stored is visible to the mover when its group is complete; what workers store is before their barrier, and that before the word by which one of
-// them hands it to the mover. Either is before the mover's release of a flag, which synchronizes with the acquire load that sees its value; by the
-// barrier of the reader's block, or of its warp, other threads read what was stored. Counters likewise, by the fence of the thread that adds a share.
-// What peers write may not be read through the read-only path, for it changes while the kernel runs.
+// stored is visible to the mover when its group is complete, and that is before the word that the teller reads; what workers store is before their
+// barrier, and that before the word by which one of them hands it on. Either is before the teller's release of a flag, which synchronizes with the
+// acquire load that sees its value; by the barrier of the reader's block, or of its warp, other threads read what was stored. Counters likewise, by
+// the fence of the thread that adds a share. What peers write may not be read through the read-only path, for it changes while the kernel runs.
 //
 // Nobody waits for permission to push. Rows of a dispatch go where the peer has read those of the dispatch before: the peer has begun the combine in
 // between, for this rank has awaited that (`awaitPeers`), and a rank begins when its kernels before have ended. Rows of a combine go where the peer
@@ -36,9 +36,13 @@ namespace fused {
 // Where the workers of a block wait together, they are so many, a power of two; with more each has too few registers to route tokens.
 const int kThreads = 256;
 const int kWarps = kThreads / 32;
-const int kBlocksPerSm = 2;       // that fit
+const int kBlocksPerSm = 2;       // that fit, of any kernels
 const uint32_t kWhole = 1u << 12; // a counter that has all shares
 const uint32_t kFailedBlock = 1u << 16;
+
+// A multiprocessor has four register files, over which a block's warps are spread. The compiler reckons with whole quarters: what a block has of one
+// is then no more than half of it, and another block fits beside it whatever the warps of each begin with.
+constexpr int boundOf(int threads) { return (threads + 127) / 128 * 128; }
 
 // Where tests stop a rank: it leaves without a word to its peers.
 enum Stop { kGoOn, kStopAtCounts, kStopAtData };
@@ -136,19 +140,14 @@ __device__ inline bool anyWorker(bool value) {
 
 //===--- signals ----------------------------------------------------------------------------------===//
 
-__device__ inline int loadShared(const int *word) {
-  int value;
-  asm volatile("ld.acquire.cta.s32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
+using bulk::loadShared;
+using bulk::storeShared;
 
-__device__ inline void storeShared(int *word, int value) { asm volatile("st.release.cta.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory"); }
-
-// How far workers and mover have come, in the shared memory of a block.
+// How far workers and teller have come, in the shared memory of a block.
 struct Progress {
   int handed;  // by the workers: tiles, or rows, that the mover may take
-  int covered; // and whose flags it may set, once its own part is done
-  int ended;   // by the mover: those whose rows are where they belong
+  int covered; // and whose flags the teller may set, once the mover's part is done and it has made a fence
+  int ended;   // by the teller: those whose rows are where they belong
 };
 
 __device__ inline void awaitProgress(const int *word, int value) {
@@ -158,7 +157,7 @@ __device__ inline void awaitProgress(const int *word, int value) {
 // All blocks' shares add up to kWhole.
 __device__ inline uint32_t shareOf(unsigned block) { return (block + 1) * kWhole / gridDim.x - block * kWhole / gridDim.x; }
 
-// All workers of a block, when all their rows are stored; the mover's are when it has come to `ended`.
+// All workers of a block, when all their rows are stored; the mover's are when the teller has come to `ended`.
 __device__ inline void completePush(const Round &round, const Begun &begun, int field, const Progress &progress, int ended) {
   syncWorkers();
   const int rank = round.exchange.watch.rank, peer = static_cast<int>(threadIdx.x);
@@ -272,15 +271,19 @@ template <typename Look> __device__ Arrival await(const Round &round, const Begu
   return goesOn ? Arrival::over : Arrival::failed;
 }
 
-// Likewise, by a whole warp that waits without the others of its block. False if the round has failed.
-template <typename Look> __device__ bool awaitWarp(const Round &round, const Begun &begun, const Look &look) {
+// What a lane of a warp says that has come, and that it has nothing to wait for.
+const int kHere = -1, kIdle = -2;
+
+// Likewise, by a whole warp that waits without the others of its block: until all lanes see what they look for, or one does. `look` says which peer
+// it has not come from, kHere or kIdle. False if the round has failed.
+template <bool kOneIsEnough = false, typename Look> __device__ bool awaitWarp(const Round &round, const Begun &begun, const Look &look) {
   // Milliseconds: to look at peers' statuses is to read from the host's memory, which holds up all that the multiprocessor stores.
   const unsigned kLookAroundEvery = 4096, kLong = 8192, kAll = ~0u, lane = threadIdx.x % 32;
   unsigned long long deadline = 0;
   unsigned turn = 0;
   for (;; ++turn) {
     const int missing = look();
-    if (!__any_sync(kAll, missing >= 0)) break;
+    if (kOneIsEnough ? __any_sync(kAll, missing == kHere) : !__any_sync(kAll, missing >= 0)) break;
     if (turn % kLookAroundEvery != kLookAroundEvery - 1) continue;
     if (!deadline) deadline = now() + static_cast<unsigned long long>(round.exchange.watch.timeout_ns);
     const unsigned bid = missing < 0 ? ~0u : static_cast<unsigned>(missing) * 32 + lane;
@@ -290,6 +293,7 @@ template <typename Look> __device__ bool awaitWarp(const Round &round, const Beg
     __nanosleep(500);
   }
   if (turn > kLong && lane == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
+  __syncwarp(); // what one lane has seen others may read
   return true;
 }
 
@@ -302,7 +306,7 @@ __device__ inline bool awaitPeers(const Round &round, const Begun &begun) {
       if (takesPart(begun, peer) &&
           static_cast<uint32_t>(loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch))) != begun.epoch)
         return peer;
-    return -1;
+    return kHere;
   };
   if (!awaitWarp(round, begun, look)) return false;
   bool differs = false;

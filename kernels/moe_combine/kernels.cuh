@@ -2,10 +2,10 @@
 //
 // lib/reference/moe_combine.c says what is added in which order; this kernel writes the same bits, but pushes where the host pulls.
 //
-// A block has a range of the rows that this rank received from each peer, and a range of this rank's tokens. The mover pushes its rows, as they go
+// A block has a range of the rows that this rank received from each source, and a range of this rank's tokens. The mover pushes its rows, as they go
 // back, to COMBINE_ARRIVALS of their ranks. It takes them from the payload or, if they are not there as they travel, from stages that some warps
-// fill. The other warps add up the tokens, each when its rows have come; this rank's own part of a token they take from the payload. No warp of the
-// workers waits for another one, so that while some wait for memory others have it.
+// fill; in this case the rank's own rows go the same way. The other warps add up the tokens, each when its rows have come. No warp of the workers
+// waits for another one, so that while some wait for memory others have it.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_MOE_COMBINE_KERNELS_CUH
@@ -20,12 +20,28 @@ namespace combine {
 
 using namespace fused;
 
-const int kTogether = 4; // rows that are added or filled at a time: enough to hide how long one takes, few enough that each is done soon
+// Tokens that are added at a time, and stages that are filled: enough to hide how long one takes, few enough that each is done soon, and that other
+// stages are on their way meanwhile.
+const int kAddedTogether = 4, kFilledTogether = 3;
 const uint32_t kAllLanes = ~0u;
 
-// Warps of a block beside the mover's. Each waits for memory by itself: where a lane has few pieces on their way, and much to do with them, there are
-// more.
-constexpr int warpsOf(bool isPlain, bool grouped) { return isPlain && grouped ? 16 : 8; }
+// Of a block, with the mover's and the teller's, which are the last: whole quarters, with as many registers as leave room for another block
+// (`kBlocksPerSm`).
+const int kBlockWarps = 12;
+// Those that fill stages, if any do.
+__host__ __device__ constexpr int fillersOf(bool streams) { return streams ? 6 : 4; }
+
+// What a warp that weighs rows has of them in shared memory: one turn of vectors a lane in use, and the others on their way.
+const int kWeighingTurns = 12, kWeighed = 2, kWeighingBytes = kWeighingTurns * kWeighed * 32 * 16;
+
+// Where rows are weighed, stages are smaller: they wait for what is weighed, not for the link.
+__host__ __device__ constexpr int stagesOf(bool streams) { return streams ? 5 : bulk::kBlockStages; }
+__host__ __device__ constexpr int pitchOf(bool streams) { return streams ? bulk::kStageBytes / 2 : bulk::kStageBytes; }
+
+// How warps share work: so many of them have a piece together, and so many pieces at a time.
+struct Share {
+  int32_t warps, pieces;
+};
 
 // The kernel's parameter.
 struct Call {
@@ -39,8 +55,7 @@ struct Call {
   bool copies;           // rows travel as they are, and the mover takes them from the payload
   int32_t fillers;       // warps that fill stages otherwise
   int32_t adders;        // and those that add
-  int32_t fillShare,     // of them for a row
-      addShare;          // and for a token
+  Share fill, add;       // of rows, and of tokens, among them
   moert__format outFormat;
   bool alignedPayload, alignedArea, alignedOut; // pieces of rows begin at multiples of their bytes, up to 16
   moert__quantized_call quantized;              // where codes and scales of a quantised output lie
@@ -53,6 +68,12 @@ struct Memory {
   bulk::Barriers barriers;
   int32_t received[MOERT_MAX_RANKS]; // rows of each source
 };
+
+// A block's shared memory: its stages, what warps weigh, and `Memory`.
+__host__ __device__ constexpr int memoryOffset(bool streams) {
+  return stagesOf(streams) * pitchOf(streams) + (streams ? fillersOf(true) * kWeighingBytes : 0);
+}
+inline size_t sharedBytes(bool streams) { return static_cast<size_t>(memoryOffset(streams)) + sizeof(Memory); }
 
 //===--- rows that travel -------------------------------------------------------------------------===//
 
@@ -103,11 +124,6 @@ struct LowPrecision {
     encodeE4M3(piece, 1.0f, words);
     *reinterpret_cast<uint2 *>(static_cast<uint8_t *>(row) + column) = make_uint2(words[0], words[1]);
   }
-  static __device__ void round(float (&piece)[kPiece]) {
-    Vectors vectors;
-    encodeE4M3(piece, 1.0f, vectors.words);
-    unpack(vectors, piece);
-  }
 };
 
 // The rows that the dispatch placed are in the payload.
@@ -130,11 +146,10 @@ template <moert__format kFormat_, typename Wire_, Layout kLayout, bool kQuantize
   static const moert__format kFormat = kFormat_;
   static const bool kQuantizes = kQuantizes_, kIsPlain = kIsPlain_;
   // Pieces of a row that a lane has on their way at once.
-  static const int kSpan = !kIsPlain || kLayout == Layout::grouped ? 1 : 4 / Numbers<kFormat>::kWords;
-  static const int kThreads = 32 * warpsOf(kIsPlain, kLayout == Layout::grouped);
-
-  // Whether a warp looks where the rows of the next token are while it waits for those of one, for which weighted sums leave no registers.
-  static const bool kLooksAhead = kLayout == Layout::rankMajor;
+  static const int kSpan = !kIsPlain ? 1 : (kLayout == Layout::grouped ? 2 : 4) / Numbers<kFormat>::kWords;
+  // Weighted rows come by way of shared memory, which leaves room for fewer stages.
+  static const bool kStreams = kIsPlain && kLayout == Layout::grouped;
+  static const int kStages = stagesOf(kStreams), kPitch = pitchOf(kStreams);
 
   static __device__ bool isGrouped(const Call &call) { return kLayout == Layout::any ? call.grouped : kLayout == Layout::grouped; }
   static __device__ bool copies(const Call &call) { return kIsPlain ? !isGrouped(call) : call.copies; }
@@ -207,15 +222,13 @@ private:
 template <int kSpan> using Pieces = float[kSpan][kPiece];
 
 // Weighted, and added in the order of slots. All rows of a few choices are on their way at once.
-template <typename Kind, int kSpan = Kind::kSpan>
-__device__ void loadWeighted(const Call &call, const Choices &choices, const Columns<kSpan> &columns, Pieces<kSpan> &sums) {
+template <typename Kind> __device__ void loadWeighted(const Call &call, const Choices &choices, int column, float (&sum)[kPiece]) {
   using Rows = Numbers<Kind::kFormat>;
   const int kBatch = 4, hidden = Kind::hidden(call);
-#pragma unroll
-  for (int i = 0; i < kSpan; ++i) clear(sums[i]);
+  clear(sum);
 #pragma unroll 1
   for (uint32_t left = choices.present; left;) {
-    typename Rows::Vectors batch[kBatch][kSpan];
+    typename Rows::Vectors batch[kBatch];
     float weights[kBatch];
     uint32_t next = left;
     int slot = 0;
@@ -224,110 +237,240 @@ __device__ void loadWeighted(const Call &call, const Choices &choices, const Col
       if (next) slot = __ffs(static_cast<int>(next)) - 1; // else the last one again: without branches all loads come first
       const int64_t row = static_cast<int64_t>(__shfl_sync(kAllLanes, choices.row, slot)) * hidden;
       weights[k] = __shfl_sync(kAllLanes, choices.weight, slot);
-#pragma unroll
-      for (int i = 0; i < kSpan; ++i)
-        Rows::load(call.payload, row + columns[i], pieceSize(hidden, columns[i]), Kind::alignedPayload(call), &batch[k][i]);
+      Rows::load(call.payload, row + column, pieceSize(hidden, column), Kind::alignedPayload(call), &batch[k]);
     }
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k, left &= left - 1)
+    for (int k = 0; k < kBatch; ++k, left &= left - 1) {
+      float piece[kPiece];
+      Rows::unpack(batch[k], piece);
 #pragma unroll
-      for (int i = 0; i < kSpan; ++i) {
-        float piece[kPiece];
-        Rows::unpack(batch[k][i], piece);
-#pragma unroll
-        for (int j = 0; j < kPiece; ++j) sums[i][j] = left ? fmaf(piece[j], weights[k], sums[i][j]) : sums[i][j];
-      }
+      for (int j = 0; j < kPiece; ++j) sum[j] = left ? fmaf(piece[j], weights[k], sum[j]) : sum[j];
+    }
   }
-}
-
-// Row `row` of what was received, as it goes back, but for rounding.
-template <typename Kind, int kSpan = Kind::kSpan>
-__device__ void loadRow(const Call &call, const Choices &choices, int64_t row, const Columns<kSpan> &columns, Pieces<kSpan> &pieces) {
-  if (Kind::isGrouped(call)) {
-    loadWeighted<Kind>(call, choices, columns, pieces);
-    return;
-  }
-  const int hidden = Kind::hidden(call);
-#pragma unroll
-  for (int i = 0; i < kSpan; ++i)
-    loadPiece<Kind::kFormat>(call.payload, row * hidden + columns[i], pieceSize(hidden, columns[i]), Kind::alignedPayload(call), pieces[i]);
 }
 
 //===--- pushing ----------------------------------------------------------------------------------===//
 
-// The block's rows that go to other ranks, and their pieces: the ranges of all sources, from the rank behind this one on.
+// The block's rows that are pushed: of all sources in turns, so that all links are used at once, from the rank behind this one on. `ownToo`: those of
+// this rank too.
 class PushedRows {
 public:
-  __device__ PushedRows(const Call &call, const Memory &memory) : call(call), memory(memory), me(call.round.exchange.watch.rank), source(me) {
-    findSource();
+  __device__ PushedRows(const Call &call, const Memory &memory, bool ownToo)
+      : call(call), memory(memory), me(call.round.exchange.watch.rank), ownToo(ownToo), source(me) {
+    for (int rank = 0; rank < call.round.exchange.watch.ranks; ++rank) {
+      const int rows = rowsOf(rank);
+      most = rows > most ? rows : most;
+    }
+    number = -1;
+    pass();
   }
 
-  __device__ bool isDone() const { return source < 0; }
+  __device__ bool isDone() const { return number >= most; }
   __device__ int rank() const { return source; }
-  __device__ int index() const { return next; }
-  __device__ void pass() {
-    if (++next >= end) findSource();
-  }
+  __device__ int index() const { return rangeBegin(memory.received[source], blockIdx.x) + number; }
 
-  __device__ int count() const {
-    int rows = 0;
-    for (int rank = 0; rank < call.round.exchange.watch.ranks; ++rank)
-      if (rank != me) rows += static_cast<int>(first(rank, blockIdx.x + 1) - first(rank, blockIdx.x));
-    return rows;
+  __device__ void pass() {
+    const int ranks = call.round.exchange.watch.ranks;
+    do {
+      if (source == me) ++number;
+      source = source + 1 == ranks ? 0 : source + 1;
+    } while (!isDone() && number >= rowsOf(source));
   }
 
 private:
-  __device__ int64_t first(int rank, unsigned block) const { return rangeBegin(memory.received[rank], block); }
-
-  __device__ void findSource() {
-    const int ranks = call.round.exchange.watch.ranks;
-    for (int tries = 0; tries < ranks; ++tries) {
-      source = source + 1 == ranks ? 0 : source + 1;
-      if (source == me) break;
-      next = static_cast<int>(first(source, blockIdx.x));
-      end = static_cast<int>(first(source, blockIdx.x + 1));
-      if (next < end) return;
-    }
-    source = -1;
+  __device__ int rowsOf(int rank) const {
+    if (rank == me && !ownToo) return 0;
+    return rangeBegin(memory.received[rank], blockIdx.x + 1) - rangeBegin(memory.received[rank], blockIdx.x);
   }
 
   const Call &call;
   const Memory &memory;
   const int me;
-  int source, next = 0, end = 0;
+  const bool ownToo;
+  int source, number, most = 0;
 };
 
-// By a warp, one of `call.fillers` of that number: in turns with the others it fills stages with what travels of the block's rows.
-template <typename Kind> __device__ void fillStages(const Call &call, Memory *memory, char *stages, int warp) {
-  const int kColumns = bulk::kStageBytes / Kind::Wire::kBytes, hidden = Kind::hidden(call), share = call.fillShare, turns = call.fillers / share;
-  const int part = warp % share;
-  int number = 0; // of the stage
-  for (PushedRows rows(call, *memory); !rows.isDone(); rows.pass()) {
-    const int64_t row = laneRow(call, rows.rank(), rows.index());
-    for (int first = 0; first < hidden; first += kColumns, ++number) {
-      if (number % turns != warp / share) continue;
-      const int end = first + kColumns < hidden ? first + kColumns : hidden;
-      char *stage = stages + number % bulk::kBlockStages * bulk::kStageBytes;
-      Choices choices = {};
-      if (Kind::isGrouped(call)) choices = choicesOf<Kind>(call, row);
-      bulk::awaitFree(&memory->barriers, number);
-      for (Columns<Kind::kSpan> columns(first, end, part, share); !columns.isDone(); columns.pass()) {
-        Pieces<Kind::kSpan> pieces;
-        loadRow<Kind>(call, choices, row, columns, pieces);
+// A stage takes so many columns.
+template <typename Kind> constexpr int kColumns = Kind::kPitch / Kind::Wire::kBytes;
+
+// What goes to a stage: row `row` of what was received, from column `first` on, as the number-th.
+struct Filled {
+  int64_t row;
+  int first, number;
+};
+
+// The stages that a warp fills, with the others of its number `turn`: those that have it in turns.
+template <typename Kind> class FilledStages {
+public:
+  __device__ FilledStages(const Call &call, const Memory &memory, int turn) : call(call), rows(call, memory, true), number(turn) {
+    for (int i = 0; i < turn; ++i) passOne();
+  }
+
+  __device__ bool isDone() const { return rows.isDone(); }
+  __device__ Filled get() const { return {laneRow(call, rows.rank(), rows.index()), first, number}; }
+  __device__ void pass() {
+    for (int i = 0; i < call.fill.pieces; ++i) passOne();
+    number += call.fill.pieces;
+  }
+
+private:
+  __device__ void passOne() {
+    if (isDone()) return;
+    first += kColumns<Kind>;
+    if (first < Kind::hidden(call)) return;
+    first = 0;
+    rows.pass();
+  }
+
+  const Call &call;
+  PushedRows rows;
+  int number, first = 0;
+};
+
+// Of them, `part` of the warps that have it together.
+template <typename Kind, int kSpan> __device__ Columns<kSpan> columnsOf(const Call &call, const Filled &filled, int part) {
+  const int hidden = Kind::hidden(call), end = hidden - filled.first < kColumns<Kind> ? hidden : filled.first + kColumns<Kind>;
+  return Columns<kSpan>(filled.first, end, part, call.fill.warps);
+}
+
+template <typename Kind> __device__ Choices choicesOfNext(const Call &call, const FilledStages<Kind> &next) {
+  return Kind::isGrouped(call) && !next.isDone() ? choicesOf<Kind>(call, next.get().row) : Choices{-1, 0.0f, 0};
+}
+
+// What goes to stages, but for rounding.
+template <typename Kind> class Loader {
+public:
+  static const int kSpan = 1;
+
+  __device__ Loader(const Call &call, const Memory &, int, int) : call(call) {}
+
+  __device__ void next(const Filled &filled, const Choices &choices, int column, Pieces<1> &pieces) const {
+    const int hidden = Kind::hidden(call);
+    if (Kind::isGrouped(call))
+      loadWeighted<Kind>(call, choices, column, pieces[0]);
+    else
+      loadPiece<Kind::kFormat>(call.payload, filled.row * hidden + column, pieceSize(hidden, column), Kind::alignedPayload(call), pieces[0]);
+  }
+
+private:
+  const Call &call;
+};
+
+// Likewise, of weighted rows, in the order in which they are used. What comes next is on its way to shared memory meanwhile: registers would not hold
+// enough of it.
+template <typename Kind> class Weigher {
+public:
+  static const int kWords = Numbers<Kind::kFormat>::kWords, kSpan = kWeighed / kWords;
+
+  __device__ Weigher(const Call &call, const Memory &memory, int turn, int part) : call(call), part(part), ahead(call, memory, turn) {
+    extern __shared__ __align__(128) char shared[];
+    slots = reinterpret_cast<uint4 *>(shared + Kind::kStages * Kind::kPitch + warpNumber() * kWeighingBytes) + laneNumber();
+    upcoming = choicesOfNext(call, ahead).row;
+    beginStage();
+    for (int i = 0; i < kWeighingTurns - 1; ++i) fetch();
+  }
+
+  __device__ void next(const Filled &, const Choices &choices, int, Pieces<kSpan> &sums) {
 #pragma unroll
-        for (int i = 0; i < Kind::kSpan; ++i)
-          if (columns.has(i)) Kind::Wire::store(stage, columns[i] - first, pieces[i]);
+    for (int i = 0; i < kSpan; ++i) clear(sums[i]);
+#pragma unroll 1
+    for (uint32_t left = choices.present; left; left &= left - 1) {
+      fetch();
+      bulk::awaitCopies<kWeighingTurns - 1>();
+      const float weight = __shfl_sync(kAllLanes, choices.weight, __ffs(static_cast<int>(left)) - 1);
+#pragma unroll
+      for (int i = 0; i < kSpan; ++i) {
+        uint4 vectors[kWords];
+        float piece[kPiece];
+#pragma unroll
+        for (int word = 0; word < kWords; ++word) vectors[word] = *slotOf(used, i * kWords + word);
+        unpackPiece<Kind::kFormat>(vectors, piece);
+#pragma unroll
+        for (int j = 0; j < kPiece; ++j) sums[i][j] = fmaf(piece[j], weight, sums[i][j]);
       }
-      bulk::fill(&memory->barriers, number);
+      used = used + 1 == kWeighingTurns ? 0 : used + 1;
     }
+  }
+
+private:
+  __device__ uint4 *slotOf(int turn, int word) const { return slots + 32 * (turn * kWeighed + word); }
+
+  // Goes on to the next stage of which there is anything to fetch.
+  __device__ void beginStage() {
+    for (left = 0; !left && !ahead.isDone();) {
+      row = upcoming;
+      present = __ballot_sync(kAllLanes, row >= 0);
+      columns = columnsOf<Kind, kSpan>(call, ahead.get(), part);
+      left = columns.isDone() ? 0 : present;
+      ahead.pass();
+      upcoming = choicesOfNext(call, ahead).row;
+    }
+  }
+
+  // Some pieces of one choice.
+  __device__ void fetch() {
+    if (left) {
+      const int64_t chosen = __shfl_sync(kAllLanes, row, __ffs(static_cast<int>(left)) - 1);
+      const uint4 *from = static_cast<const uint4 *>(call.payload) + chosen * (Kind::hidden(call) / kPiece * kWords);
+#pragma unroll
+      for (int i = 0; i < kSpan; ++i)
+#pragma unroll
+        for (int word = 0; word < kWords; ++word) bulk::copyVector(slotOf(fetched, i * kWords + word), from + columns[i] / kPiece * kWords + word);
+      left &= left - 1;
+      if (!left) pass();
+    }
+    bulk::closeCopies();
+    fetched = fetched + 1 == kWeighingTurns ? 0 : fetched + 1;
+  }
+
+  __device__ void pass() {
+    columns.pass();
+    left = columns.isDone() ? 0 : present;
+    if (!left) beginStage();
+  }
+
+  const Call &call;
+  const int part;
+  FilledStages<Kind> ahead;
+  Columns<kSpan> columns = {0, 0, 0, 1};
+  int32_t row, upcoming;  // of the lane's choice: of the stage that is being fetched, and of the one behind it
+  uint32_t present, left; // the choices of the former, and those whose pieces are to be fetched yet
+  uint4 *slots;
+  int used = 0, fetched = 0; // of the turns
+};
+
+// By a warp that fills stages, in turns with the others, with what travels of the block's rows. While it fills one, the choices of the next are read.
+template <typename Kind> __device__ void fillStages(const Call &call, Memory *memory, char *stages, int warp) {
+  using Source = std::conditional_t<Kind::kStreams, Weigher<Kind>, Loader<Kind>>;
+  const int turn = warp / call.fill.warps, part = warp % call.fill.warps;
+  if (turn >= call.fill.pieces) return;
+  FilledStages<Kind> next(call, *memory, turn);
+  Choices choicesAhead = choicesOfNext(call, next);
+  Source source(call, *memory, turn, part);
+  while (!next.isDone()) {
+    const Filled filled = next.get();
+    const Choices choices = choicesAhead;
+    char *stage = stages + filled.number % Kind::kStages * Kind::kPitch;
+    next.pass();
+    choicesAhead = choicesOfNext(call, next);
+    bulk::awaitFree<Kind::kStages>(&memory->barriers, filled.number);
+#pragma unroll 1
+    for (auto columns = columnsOf<Kind, Source::kSpan>(call, filled, part); !columns.isDone(); columns.pass()) {
+      Pieces<Source::kSpan> pieces;
+      source.next(filled, choices, columns[0], pieces);
+#pragma unroll
+      for (int i = 0; i < Source::kSpan; ++i)
+        if (columns.has(i)) Kind::Wire::store(stage, columns[i] - filled.first, pieces[i]);
+    }
+    bulk::fill<Kind::kStages>(&memory->barriers, filled.number);
   }
 }
 
 // The rows that the mover pushes.
 template <typename Kind> class PushCursor {
 public:
-  __device__ PushCursor(const Call &call, const Begun &begun, const Memory &memory)
-      : call(call), begun(begun), me(call.round.exchange.watch.rank), rowBytes(static_cast<uint32_t>(Kind::wireBytes(call))), rows(call, memory) {}
+  __device__ PushCursor(const Call &call, const Begun &begun, const PushedRows &rows)
+      : call(call), begun(begun), me(call.round.exchange.watch.rank), rowBytes(static_cast<uint32_t>(Kind::wireBytes(call))), rows(rows) {}
 
   __device__ bool next(bulk::Piece *piece) {
     if (rows.isDone()) return false;
@@ -337,7 +480,7 @@ public:
       rows.pass();
     }
     if (rows.isDone()) return false;
-    bytes = rowBytes - offset < bulk::kStageBytes ? rowBytes - offset : bulk::kStageBytes;
+    bytes = rowBytes - offset < Kind::kPitch ? rowBytes - offset : Kind::kPitch;
     *piece = {static_cast<const char *>(call.payload) + laneRow(call, rows.rank(), rows.index()) * rowBytes + offset, bytes};
     return true;
   }
@@ -362,14 +505,12 @@ private:
   uint32_t offset = 0, bytes = 0;
 };
 
-// The mover's part: its first thread.
-template <typename Kind> __device__ void moveRows(const Call &call, const Begun &begun, Memory *memory, char *stages) {
-  PushCursor<Kind> cursor(call, begun, *memory);
-  const int rows = PushedRows(call, *memory).count();
+// By the mover.
+template <typename Kind> __device__ void moveRows(const Call &call, Memory *memory, char *stages, const PushCursor<Kind> &cursor) {
   if (Kind::copies(call))
-    bulk::moveAll<bulk::kBlockStages>(&memory->barriers, stages, rows, cursor);
+    bulk::moveAll<Kind::kStages, true>(&memory->barriers, stages, cursor);
   else
-    bulk::moveFilled(&memory->barriers, stages, rows, cursor);
+    bulk::moveFilled<Kind::kStages, Kind::kPitch>(&memory->barriers, stages, cursor);
 }
 
 //===--- sums -------------------------------------------------------------------------------------===//
@@ -377,31 +518,35 @@ template <typename Kind> __device__ void moveRows(const Call &call, const Begun 
 // A token: where the rows of its slots are, one a lane, and which there are.
 struct Token {
   int32_t target, index; // the rank that has the row, -1: none; and its number there
-  uint32_t present, own; // the lanes that have one; the lane whose row this rank has itself
-  Choices choices;       // of that row
+  uint32_t present;      // the lanes that have one
 };
 
 template <typename Kind> __device__ Token tokenOf(const Call &call, int64_t number) {
-  const int lane = laneNumber(), topK = Kind::topK(call), me = call.round.exchange.watch.rank;
-  Token token = {-1, 0, 0, 0, {}};
+  const int lane = laneNumber(), topK = Kind::topK(call);
+  Token token = {-1, 0, 0};
   if (lane < topK) {
     token.target = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_TOPK_TARGET_RANKS)[number * topK + lane];
     token.index = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_TOPK_SEND_INDICES)[number * topK + lane];
   }
   token.present = __ballot_sync(kAllLanes, token.target >= 0);
-  token.own = __ballot_sync(kAllLanes, token.target == me);
-  if (Kind::isGrouped(call) && token.own) {
-    const int32_t index = __shfl_sync(kAllLanes, token.index, __ffs(static_cast<int>(token.own)) - 1);
-    token.choices = choicesOf<Kind>(call, laneRow(call, me, index));
-  }
   return token;
 }
 
-// Where the row is that slot `slot` of a token has: at this rank, that of another, or this rank's own as the mover would take it.
+// This rank's own rows are in the payload if they need not be computed.
+template <typename Kind> __device__ bool isInPayload(const Call &call, int target) {
+  return Kind::copies(call) && target == call.round.exchange.watch.rank;
+}
+
+// Where the row is that `target` has as number `index` of this rank's.
+template <typename Kind> __device__ const char *rowAt(const Call &call, int target, int32_t index) {
+  const int64_t row = laneRow(call, target, index), bytes = Kind::wireBytes(call);
+  if (isInPayload<Kind>(call, target)) return static_cast<const char *>(call.payload) + row * bytes;
+  return arrivalOf(call, call.round.exchange.watch.rank, row, bytes);
+}
+
+// That of slot `slot` of a token.
 template <typename Kind> __device__ const char *rowOf(const Call &call, const Token &token, int slot) {
-  const int me = call.round.exchange.watch.rank, target = __shfl_sync(kAllLanes, token.target, slot);
-  const int64_t row = laneRow(call, target, __shfl_sync(kAllLanes, token.index, slot)), bytes = Kind::wireBytes(call);
-  return target == me ? static_cast<const char *>(call.payload) + row * bytes : arrivalOf(call, me, row, bytes);
+  return rowAt<Kind>(call, __shfl_sync(kAllLanes, token.target, slot), __shfl_sync(kAllLanes, token.index, slot));
 }
 
 template <typename Kind> __device__ void loadVectors(const Call &call, const char *row, int column, typename Kind::Wire::Vectors *vectors) {
@@ -409,51 +554,37 @@ template <typename Kind> __device__ void loadVectors(const Call &call, const cha
   Kind::Wire::load(row, column, pieceSize(Kind::hidden(call), column), aligned, vectors);
 }
 
-// What this rank itself adds to a token, as it would travel, if that has to be computed.
-template <typename Kind, int kSpan> __device__ void loadOwn(const Call &call, const Token &token, const Columns<kSpan> &columns, Pieces<kSpan> &own) {
-  const int32_t index = __shfl_sync(kAllLanes, token.index, __ffs(static_cast<int>(token.own)) - 1);
-  loadRow<Kind, kSpan>(call, token.choices, laneRow(call, call.round.exchange.watch.rank, index), columns, own);
-#pragma unroll
-  for (int i = 0; i < kSpan; ++i) Kind::Wire::round(own[i]);
-}
-
 __device__ inline void add(float (&to)[kPiece], const float (&from)[kPiece]) {
 #pragma unroll
   for (int i = 0; i < kPiece; ++i) to[i] += from[i];
 }
 
-// What slot `slot` adds at `column`, 0 if it has no row. `own`: what this rank's does, if that is computed.
-template <typename Kind>
-__device__ void loadTerm(const Call &call, const Token &token, const float (&own)[kPiece], int slot, int column, float (&term)[kPiece]) {
-  const uint32_t loaded = Kind::copies(call) ? token.present : token.present & ~token.own;
+// What slot `slot` adds at `column`, 0 if it has no row.
+template <typename Kind> __device__ void loadTerm(const Call &call, const Token &token, int slot, int column, float (&term)[kPiece]) {
   typename Kind::Wire::Vectors vectors = {};
-  if (loaded >> slot & 1) loadVectors<Kind>(call, rowOf<Kind>(call, token, slot), column, &vectors);
+  if (token.present >> slot & 1) loadVectors<Kind>(call, rowOf<Kind>(call, token, slot), column, &vectors);
   Kind::Wire::unpack(vectors, term);
-#pragma unroll
-  for (int i = 0; i < kPiece; ++i) term[i] = (token.present & ~loaded) >> slot & 1 ? own[i] : term[i];
 }
 
-template <typename Kind>
-__device__ void addFolded(const Call &call, const Token &token, const float (&own)[kPiece], int column, float (&sum)[kPiece]) {
-  loadTerm<Kind>(call, token, own, 0, column, sum);
+template <typename Kind> __device__ void addFolded(const Call &call, const Token &token, int column, float (&sum)[kPiece]) {
+  loadTerm<Kind>(call, token, 0, column, sum);
 #pragma unroll 1
   for (int k = 1; k < Kind::topK(call); ++k) {
     float term[kPiece];
-    loadTerm<Kind>(call, token, own, k, column, term);
+    loadTerm<Kind>(call, token, k, column, term);
     add(sum, term);
   }
 }
 
 // The tree for any number of terms, without an array of them: level l holds the sum of 2^l neighbours whose other half is still to come, as a binary
 // counter does. What is left over in the end is added from the right.
-template <typename Kind>
-__device__ void addPairwise(const Call &call, const Token &token, const float (&own)[kPiece], int column, float (&sum)[kPiece]) {
+template <typename Kind> __device__ void addPairwise(const Call &call, const Token &token, int column, float (&sum)[kPiece]) {
   const int kLevels = 5, topK = Kind::topK(call); // up to 31 terms; the largest tree has 22
   float levels[kLevels][kPiece];
 #pragma unroll 1
   for (int k = 0; k < topK; ++k) {
     float term[kPiece];
-    loadTerm<Kind>(call, token, own, k, column, term);
+    loadTerm<Kind>(call, token, k, column, term);
 #pragma unroll
     for (int level = 0; level < kLevels; ++level) {
       if ((k >> level & 1) == 0) {
@@ -483,17 +614,12 @@ template <typename Kind> class SumOfTwo {
 public:
   static const int kSpan = Kind::kSpan;
 
-  __device__ SumOfTwo(const Call &call, const Token &token) : call(call), token(token) {
-    uint32_t left = Kind::copies(call) ? token.present : token.present & ~token.own;
-#pragma unroll
-    for (int i = 0; i < 2; ++i, left &= left - 1) rows[i] = left ? rowOf<Kind>(call, token, __ffs(static_cast<int>(left)) - 1) : nullptr;
-  }
+  // NULL: there is no such row.
+  __device__ SumOfTwo(const Call &call, const char *first, const char *second) : call(call), rows{first, second} {}
 
   __device__ void operator()(const Columns<kSpan> &columns, Pieces<kSpan> &sums) const {
     typename Kind::Wire::Vectors vectors[2][kSpan] = {};
-    Pieces<kSpan> own;
-    const bool hasOwn = !Kind::copies(call) && token.own;
-    if (hasOwn) loadOwn<Kind>(call, token, columns, own);
+    const int topK = Kind::topK(call);
 #pragma unroll
     for (int term = 0; term < 2; ++term)
 #pragma unroll
@@ -505,28 +631,23 @@ public:
       Kind::Wire::unpack(vectors[0][i], sums[i]);
       Kind::Wire::unpack(vectors[1][i], other);
 #pragma unroll
-      for (int j = 0; j < kPiece; ++j) other[j] = hasOwn ? own[i][j] : other[j];
-      addTo(sums[i], other);
+      for (int j = 0; j < kPiece; ++j) {
+        if (topK > 1) sums[i][j] += other[j];
+        if (topK > 2) sums[i][j] += 0.0f; // which only adding two -0 leaves to be done
+      }
     }
   }
 
 private:
-  __device__ void addTo(float (&sum)[kPiece], const float (&other)[kPiece]) const {
-    const int topK = Kind::topK(call);
-#pragma unroll
-    for (int i = 0; i < kPiece; ++i) {
-      if (topK > 1)
-        sum[i] += other[i];
-      else if (!rows[0]) // the only row is this rank's
-        sum[i] = other[i];
-      if (topK > 2) sum[i] += 0.0f; // which only adding two -0 leaves to be done
-    }
-  }
-
   const Call &call;
-  const Token &token;
-  const char *rows[2]; // those that can be loaded
+  const char *rows[2];
 };
+
+template <typename Kind> __device__ SumOfTwo<Kind> sumOfTwo(const Call &call, const Token &token) {
+  const uint32_t first = token.present, second = first & (first - 1);
+  const auto rowIn = [&](uint32_t slots) { return slots ? rowOf<Kind>(call, token, __ffs(static_cast<int>(slots)) - 1) : nullptr; };
+  return SumOfTwo<Kind>(call, rowIn(first), rowIn(second));
+}
 
 // A token of any rows.
 template <typename Kind> class SumOfMany {
@@ -536,17 +657,15 @@ public:
   __device__ SumOfMany(const Call &call, const Token &token) : call(call), token(token) {}
 
   __device__ void operator()(const Columns<1> &columns, Pieces<1> &sums) const {
-    Pieces<1> own = {};
-    if (!Kind::copies(call) && token.own) loadOwn<Kind>(call, token, columns, own);
     if (moert__combine_adds_pairwise(Kind::topK(call)))
-      addPairwise<Kind>(call, token, own[0], columns[0], sums[0]);
+      addPairwise<Kind>(call, token, columns[0], sums[0]);
     else
-      addFolded<Kind>(call, token, own[0], columns[0], sums[0]);
+      addFolded<Kind>(call, token, columns[0], sums[0]);
   }
 
 private:
   const Call &call;
-  const Token &token;
+  const Token token;
 };
 
 //===--- outputs ----------------------------------------------------------------------------------===//
@@ -601,52 +720,135 @@ template <typename Kind, typename Sum> __device__ void quantizeSums(const Call &
 
 // What warp `part` of those for a token makes of the sum.
 template <typename Kind, typename Sum> __device__ void writeToken(const Call &call, int64_t number, int part, const Sum &sum) {
-  const Columns<Sum::kSpan> columns(0, Kind::hidden(call), part, call.addShare);
+  const Columns<Sum::kSpan> columns(0, Kind::hidden(call), part, call.add.warps);
   if constexpr (Kind::kQuantizes)
     quantizeSums<Kind>(call, number, columns, sum);
   else
     storeSums<Kind>(call, number, columns, sum);
 }
 
-// The rank whose row this lane's slot of the token waits for, -1: none.
-template <typename Kind> __device__ int missingRow(const Call &call, const Begun &begun, const Token &token) {
-  const int me = call.round.exchange.watch.rank;
-  if (!(call.round.parts & kSignal) || token.target < 0 || token.target == me) return -1;
-  return loadAcquire(rowFlag(call, me, token.target, token.index)) == begun.epoch ? -1 : token.target;
+//===--- adding what has come ---------------------------------------------------------------------===//
+
+// A token of a lane: its first rows, how many it has, and the first of its slots whose row has not come.
+template <typename Kind> class AwaitedToken {
+public:
+  __device__ AwaitedToken(const Call &call, const Begun &begun, int64_t number, bool exists)
+      : call(call), begun(begun), choices(number * Kind::topK(call)), slot(exists && (call.round.parts & kSignal) ? -1 : Kind::topK(call)) {
+    const int topK = exists ? Kind::topK(call) : 0;
+#pragma unroll
+    for (int k = 0; k < topK; ++k) {
+      const char *row = targetOf(k) < 0 ? nullptr : rowAt<Kind>(call, targetOf(k), indexOf(k));
+      if (rows == 0) first = row;
+      if (rows == 1) second = row;
+      rows += row != nullptr;
+    }
+    if (slot < 0) passSlot();
+  }
+
+  // As `look` of `awaitWarp`; kHere when all have come.
+  __device__ int look() {
+    while (slot < Kind::topK(call) && loadAcquire(flag) == begun.epoch) passSlot();
+    return slot < Kind::topK(call) ? target : kHere;
+  }
+
+  // By all lanes: the sum of lane `lane`'s token.
+  __device__ void add(int lane, int64_t number, int part) const {
+    const auto of = [&](const char *row) { return reinterpret_cast<const char *>(__shfl_sync(kAllLanes, reinterpret_cast<uintptr_t>(row), lane)); };
+    if (__shfl_sync(kAllLanes, rows, lane) <= 2)
+      writeToken<Kind>(call, number, part, SumOfTwo<Kind>(call, of(first), of(second)));
+    else
+      writeToken<Kind>(call, number, part, SumOfMany<Kind>(call, tokenOf<Kind>(call, number)));
+  }
+
+private:
+  __device__ int32_t targetOf(int k) const { return regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_TOPK_TARGET_RANKS)[choices + k]; }
+  __device__ int32_t indexOf(int k) const { return regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_TOPK_SEND_INDICES)[choices + k]; }
+
+  __device__ void passSlot() {
+    while (++slot < Kind::topK(call)) {
+      target = targetOf(slot);
+      if (target < 0 || isInPayload<Kind>(call, target)) continue;
+      flag = rowFlag(call, call.round.exchange.watch.rank, target, indexOf(slot));
+      return;
+    }
+  }
+
+  const Call &call;
+  const Begun &begun;
+  const int64_t choices;
+  int slot, target = 0, rows = 0;
+  const char *first = nullptr, *second = nullptr;
+  const uint32_t *flag = nullptr;
+};
+
+// By a warp that adds: up to 32 of its tokens, from `begin` on, each when its rows have come, for they do not come in the order of tokens. False if
+// the round has failed.
+template <typename Kind> __device__ bool addWindow(const Call &call, const Begun &begun, int begin, int end, int part) {
+  const int lane = laneNumber(), step = call.add.pieces, mine = begin + lane * step;
+  AwaitedToken<Kind> awaited(call, begun, mine, mine < end);
+  uint32_t left = __ballot_sync(kAllLanes, mine < end), here = 0;
+  const auto look = [&] { return left >> lane & 1 ? awaited.look() : kIdle; };
+  while (left) {
+    if (!here) here = __ballot_sync(kAllLanes, look() == kHere);
+    if (!here) {
+      if (!awaitWarp<true>(call.round, begun, look)) return false;
+      continue;
+    }
+    __syncwarp(); // what one lane has seen others may read
+    const int chosen = __ffs(static_cast<int>(here)) - 1;
+    awaited.add(chosen, begin + chosen * step, part);
+    left &= ~(1u << chosen);
+    here &= left;
+  }
+  return true;
 }
 
-// By a warp that adds: its part of the block's tokens. False if the round has failed. `token`: the first.
-template <typename Kind> __device__ bool addTokens(const Call &call, const Begun &begun, int warp, Token token) {
-  const int share = call.addShare, step = call.adders / share, end = rangeBegin(call.tokens, blockIdx.x + 1);
-  for (int number = rangeBegin(call.tokens, blockIdx.x) + warp / share; number < end; number += step) {
-    Token next = token;
-    if (Kind::kLooksAhead && number + step < end) next = tokenOf<Kind>(call, number + step);
-    if (!awaitWarp(call.round, begun, [&] { return missingRow<Kind>(call, begun, token); })) return false;
-    if (__popc(token.present) <= 2)
-      writeToken<Kind>(call, number, warp % share, SumOfTwo<Kind>(call, token));
+// The rank whose row this lane's slot of the token waits for; as `look` of `awaitWarp`.
+template <typename Kind> __device__ int missingRow(const Call &call, const Begun &begun, const Token &token) {
+  if (!(call.round.parts & kSignal) || token.target < 0 || isInPayload<Kind>(call, token.target)) return kIdle;
+  return loadAcquire(rowFlag(call, call.round.exchange.watch.rank, token.target, token.index)) == begun.epoch ? kHere : token.target;
+}
+
+// By a warp that adds, from token `begin` on. `first`: that token. False if the round has failed.
+template <typename Kind> __device__ bool addTokens(const Call &call, const Begun &begun, int warp, int begin, const Token &first) {
+  const int step = call.add.pieces, part = warp % call.add.warps, end = rangeBegin(call.tokens, blockIdx.x + 1);
+  if (begin + step >= end) { // no other
+    if (!awaitWarp(call.round, begun, [&] { return missingRow<Kind>(call, begun, first); })) return false;
+    if (__popc(first.present) <= 2)
+      writeToken<Kind>(call, begin, part, sumOfTwo<Kind>(call, first));
     else
-      writeToken<Kind>(call, number, warp % share, SumOfMany<Kind>(call, token));
-    if (Kind::kLooksAhead)
-      token = next;
-    else if (number + step < end)
-      token = tokenOf<Kind>(call, number + step);
+      writeToken<Kind>(call, begin, part, SumOfMany<Kind>(call, first));
+    return true;
   }
+  for (; begin < end; begin += 32 * step)
+    if (!addWindow<Kind>(call, begun, begin, end, part)) return false;
   return true;
 }
 
 //===--- the kernel -------------------------------------------------------------------------------===//
 
-// Of a warp among those that add; negative: of one that fills stages. The mover's is behind the last.
+// Of a warp among those that add; negative: of one that fills stages. The mover's and the teller's are behind the last.
 __device__ inline int adderNumber(const Call &call) { return warpNumber() - call.fillers; }
 
-// By each warp. False if the round has failed. `first`: of one that adds, its first token, if it has any.
-template <typename Kind> __device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, char *stages, const Token *first) {
+// The first token of a warp that adds, which does not depend on peers; -1: it has none.
+__device__ inline int firstNumber(const Call &call) {
+  const int adder = adderNumber(call), number = rangeBegin(call.tokens, blockIdx.x) + adder / call.add.warps;
+  const bool adds = adder >= 0 && adder < call.add.warps * call.add.pieces && number < rangeBegin(call.tokens, blockIdx.x + 1);
+  return adds ? number : -1;
+}
+
+// By each warp. False if the round has failed. `number`, `first`: its first token.
+template <typename Kind>
+__device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, char *stages, int number, const Token &first) {
   const bool pushes = (call.round.parts & kPush) != 0, receives = (call.round.parts & kReceive) && call.round.stop == kGoOn;
   const int adder = adderNumber(call);
-  if (adder == call.adders) {
-    if (pushes && laneNumber() == 0) moveRows<Kind>(call, begun, memory, stages);
+  if (adder >= call.adders) {
+    const PushCursor<Kind> cursor(call, begun, PushedRows(call, *memory, !Kind::copies(call)));
+    const bool moves = adder == call.adders;
+    if (pushes && moves && laneNumber() == 0) moveRows<Kind>(call, memory, stages, cursor);
+    if (pushes && !moves && !Kind::copies(call) && laneNumber() == 0) bulk::tellAll(memory->barriers, cursor);
     __syncwarp(); // barriers count warps
-    return !receives || blockIdx.x != 0 || awaitPeers(call.round, begun);
+    return !receives || !moves || blockIdx.x != 0 || awaitPeers(call.round, begun);
   }
   if (adder < 0) {
     if (pushes) fillStages<Kind>(call, memory, stages, warpNumber());
@@ -655,26 +857,24 @@ template <typename Kind> __device__ bool exchangeRows(const Call &call, const Be
   if (!receives) return true;
   const unsigned thread = threadIdx.x - 32 * static_cast<unsigned>(call.fillers);
   if (Kind::kQuantizes) zeroPadding(call.quantized, blockIdx.x, gridDim.x, thread, 32 * static_cast<unsigned>(call.adders));
-  return !first || addTokens<Kind>(call, begun, adder, *first);
+  return number < 0 || addTokens<Kind>(call, begun, adder, number, first);
 }
 
 template <typename Kind, typename Check>
-__global__ void __launch_bounds__(Kind::kThreads + 32, kBlocksPerSm) combineRows(const __grid_constant__ Call call, Check check) {
+__global__ void __launch_bounds__(32 * kBlockWarps, kBlocksPerSm) combineRows(const __grid_constant__ Call call, Check check) {
   extern __shared__ __align__(128) char stages[];
-  Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kBlockStages * bulk::kStageBytes);
+  Memory *memory = reinterpret_cast<Memory *>(stages + memoryOffset(Kind::kStreams));
   awaitStream();
   Begun begun = readRound(call.round);
-  const int source = static_cast<int>(threadIdx.x), adder = adderNumber(call);
+  const int source = static_cast<int>(threadIdx.x), number = firstNumber(call);
   const bool counts = source < call.round.exchange.watch.ranks && takesPart(begun, source);
   if (source < MOERT_MAX_RANKS) memory->received[source] = counts ? regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_COUNTERS)[source] : 0;
-  if (threadIdx.x == 0) bulk::open(&memory->barriers, Kind::copies(call) ? 1 : call.fillShare);
-  const int number = rangeBegin(call.tokens, blockIdx.x) + adder / call.addShare;
-  const bool adds = adder >= 0 && adder < call.adders && number < rangeBegin(call.tokens, blockIdx.x + 1);
+  if (threadIdx.x == 0) bulk::open(&memory->barriers, Kind::copies(call) ? 1 : call.fill.warps);
   Token first = {};
-  if (adds) first = tokenOf<Kind>(call, number); // which does not depend on peers
+  if (number >= 0) first = tokenOf<Kind>(call, number);
   shareBegin(call.round, check, &begun);
   if (call.round.stop == kStopAtCounts) return;
-  const bool fails = begun.fails || !exchangeRows<Kind>(call, begun, memory, stages, adds ? &first : nullptr);
+  const bool fails = begun.fails || !exchangeRows<Kind>(call, begun, memory, stages, number, first);
   if (call.round.stop != kGoOn) return;
   if (!leaveRound(call.round, begun, fails)) return;
   poisonByBlock(call.output);

@@ -60,18 +60,20 @@ moert_status chooseKernel(int32_t instance, const moert__combine_call &checked, 
 
 //===--- the call ---------------------------------------------------------------------------------===//
 
-// Of `warps`, a power of two, those for a row when a block has `rows`.
-int32_t shareOf(int warps, int64_t rows) {
-  int together = 1;
-  while (together < kTogether && together < rows) together *= 2;
-  return warps / together;
+// Of pieces of work of which a block has `count`, at most so many together.
+Share shareOf(int warps, int most, int64_t count) {
+  const int together = static_cast<int>(count < most ? count : most), each = warps / (together < 1 ? 1 : together);
+  return {each, each ? warps / each : 0};
 }
 
-void shareOut(Call *call, int warps, int64_t rowsOfBlock) {
-  call->fillers = call->copies ? 0 : warps / 2;
-  call->adders = warps - call->fillers;
-  call->fillShare = shareOf(call->fillers, rowsOfBlock);
-  call->addShare = shareOf(call->adders, rowsOfBlock);
+// Of a block's stages that are filled, some for a row of so many bytes, and of its tokens.
+void shareOut(Call *call, int64_t wireBytes, int64_t tokensOfBlock) {
+  const bool streams = call->isPlain && call->grouped;
+  const int64_t pieces = ceilDivide(wireBytes, pitchOf(streams));
+  call->fillers = call->copies ? 0 : fillersOf(streams);
+  call->adders = kBlockWarps - 2 - call->fillers;
+  call->fill = shareOf(call->fillers, kFilledTogether, call->round.exchange.watch.ranks * tokensOfBlock * pieces);
+  call->add = shareOf(call->adders, kAddedTogether, tokensOfBlock);
 }
 
 Call makeCall(const moert__combine_call &checked, moert_context *context) {
@@ -120,10 +122,8 @@ moert_status launchRound(moert_context *context, Call call, const moert__combine
   unsigned blocks = 0;
   moert_status stopped = MOERT_OK, status = exchangeBlocks(context, call.maxTokens, checked.params->max_sms, &blocks);
   if (status) return status;
-  const int warps = warpsOf(call.isPlain, call.grouped);
-  shareOut(&call, warps, ceilDivide(call.maxTokens, blocks));
-  const size_t memory = bulk::kBlockStages * bulk::kStageBytes + sizeof(Memory);
-  const Grid grid = {dim3(blocks), dim3(static_cast<unsigned>(32 * (warps + 1))), memory, checked.params->enable_pdl != 0};
+  shareOut(&call, wireBytesOf(checked), ceilDivide(call.maxTokens, blocks));
+  const Grid grid = {dim3(blocks), dim3(32 * kBlockWarps), sharedBytes(call.isPlain && call.grouped), checked.params->enable_pdl != 0};
   if (goesOverLink(context)) return launchOverLink(exchangeOverLink(context, call, checked), kernel, grid, call, fit);
   status = passStops(context, &call.round, &stopped);
   if (!status) status = launch(context, kernel, grid, call, fit);

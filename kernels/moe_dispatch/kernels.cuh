@@ -3,10 +3,10 @@
 // lib/reference/moe_dispatch.c says what is written where; this kernel writes the same bits.
 //
 // A block has a range of this rank's tokens, and ranges of the rows that come from each peer. Its workers count which tokens before its own go to
-// which rank, and so know the places of its rows, with nobody's help. Rows that are received in the workspace are then where they belong. Others the
-// block's placer, a warp, takes to their destinations as they come. For the layout expert_grouped the last block tells each rank how many rows there
-// are for each of its experts. From what all ranks tell, every block finds where an expert's rows from a source begin; with each row comes its place
-// among those.
+// which rank, and so know the places of its rows, with nobody's help. The mover pushes the rows, and the teller sets their flags. Rows that are
+// received in the workspace are then where they belong. Others the block's placer, a warp, takes to their destinations as they come. For the layout
+// expert_grouped the last block tells each rank how many rows there are for each of its experts. From what all ranks tell, every block finds where an
+// expert's rows from a source begin; with each row comes its place among those.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
@@ -93,16 +93,18 @@ struct Tile {
 __host__ __device__ constexpr int moverStages(Receives receives) {
   return receives == Receives::inPlace ? bulk::kBlockStages : bulk::kBlockStages / 2;
 }
-// The workers, the mover's warp, and the placer.
-__host__ __device__ constexpr int threadsOf(Receives receives) { return kThreads + (receives == Receives::inPlace ? 32 : 64); }
+// The workers, the warps of mover and teller, and the placer.
+__host__ __device__ constexpr int threadsOf(Receives receives) { return kThreads + (receives == Receives::inPlace ? 64 : 96); }
 const int kPlacerStages = bulk::kBlockStages / 2;
 
 // Of a row that the placer has in a stage.
 struct Placing {
   char *recv; // of the piece, in row 0
-  int64_t rowBytes;
+  int64_t rowBytes, row;
   uint32_t bytes;
-  int64_t places[kMaxTopK]; // -1: none
+  int source;
+  bool begins;                                  // the piece is the row's first
+  int32_t experts[kMaxTopK], numbers[kMaxTopK]; // of its choices, on their way when it is
 };
 
 enum Learnt { kNotYet, kKnown, kNothing }; // kNothing: there is no room, or the round has failed
@@ -174,7 +176,7 @@ template <int kTopK> __device__ unsigned long long ranksOf(const Call &call, con
 template <int kTopK> __device__ void countTokens(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *counts) {
   const int ranks = call.round.exchange.watch.ranks, lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int32_t low = 0, high = 0; // of ranks `lane` and 32 + lane
-#pragma unroll 2
+#pragma unroll 4
   for (int64_t first = begin + warp * 32; first < end; first += kThreads) {
     const Ids<kTopK> ids(call, first + lane, first + lane < end);
     const unsigned long long named = ranksOf(call, ids) & begun.mask;
@@ -197,11 +199,16 @@ __device__ inline int32_t sumOfWarps(const Memory &memory, int rank) {
   return __shfl_sync(~0u, sum, 0);
 }
 
-// Adds, to table[e], how often the tokens [begin, end) choose expert e.
+// Adds, to table[e], how often the tokens [begin, end) choose expert e. Many choices are on their way at once.
 __device__ inline void countChoices(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *table) {
-  for (int64_t choice = begin * call.topK + threadIdx.x; choice < end * call.topK; choice += kThreads) {
-    const int32_t id = call.ids[choice];
-    if (isExpert(call, id) && takesPart(begun, ownerOf(call, id))) atomicAdd(&table[id], 1);
+  const int kBatch = 16;
+  for (int64_t first = begin * call.topK + threadIdx.x; first < end * call.topK; first += kBatch * kThreads) {
+    int32_t ids[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) ids[i] = first + i * kThreads < end * call.topK ? call.ids[first + i * kThreads] : -1;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+      if (isExpert(call, ids[i]) && takesPart(begun, ownerOf(call, ids[i]))) atomicAdd(&table[ids[i]], 1);
   }
 }
 
@@ -347,17 +354,21 @@ template <Receives kReceives> struct PushedRows {
 __device__ inline void pushChoices(const Call &call, const Memory &memory, const Tile &tile, int64_t first, int count) {
   const Exchange &exchange = call.round.exchange;
   const int topK = call.topK, me = exchange.watch.rank;
-  for (int i = static_cast<int>(threadIdx.x); i < count * topK * topK; i += kThreads) {
-    const int inTile = i / (topK * topK), number = i / topK % topK, k = i % topK;
-    if (number >= tile.numTargets[inTile]) continue;
-    const Target target = tile.targets[inTile][number];
-    const int64_t choice = (first + inTile) * topK + k, at = laneRow(call, me, target.index) * topK + k;
-    const int32_t id = call.ids[choice], local = id - firstExpert(call, target.rank);
-    const bool isThere = id >= 0 && local >= 0 && local < localExperts(call, target.rank);
-    regionOf<int32_t>(exchange, target.rank, MOERT_METAINFO_RECV_TOPK_ROWS)[at] = isThere ? local : -1;
-    regionOf<int32_t>(exchange, target.rank, MOERT_WORKSPACE_RECV_TOPK_INDICES)[at] = memory.places[inTile * topK + k];
-    regionOf<float>(exchange, target.rank, MOERT_METAINFO_RECV_TOPK_WEIGHTS)[at] = call.weights ? call.weights[choice] : 1.0f;
-    if (target.rank == me && k == 0) *rowFlag(call, me, me, target.index) = static_cast<uint32_t>(first + inTile);
+  for (int i = static_cast<int>(threadIdx.x); i < count * topK; i += kThreads) {
+    const int inTile = i / topK;
+    const int64_t choice = first * topK + i;
+    const int32_t id = call.ids[choice], place = memory.places[i];
+    const float weight = call.weights ? call.weights[choice] : 1.0f;
+    for (int number = 0; number < tile.numTargets[inTile]; ++number) {
+      const Target target = tile.targets[inTile][number];
+      const int64_t at = laneRow(call, me, target.index) * topK + i % topK;
+      const int32_t local = id - firstExpert(call, target.rank);
+      const bool isThere = id >= 0 && local >= 0 && local < localExperts(call, target.rank);
+      regionOf<int32_t>(exchange, target.rank, MOERT_METAINFO_RECV_TOPK_ROWS)[at] = isThere ? local : -1;
+      regionOf<int32_t>(exchange, target.rank, MOERT_WORKSPACE_RECV_TOPK_INDICES)[at] = place;
+      regionOf<float>(exchange, target.rank, MOERT_METAINFO_RECV_TOPK_WEIGHTS)[at] = weight;
+      if (target.rank == me && i % topK == 0) *rowFlag(call, me, me, target.index) = static_cast<uint32_t>(first + inTile);
+    }
   }
   syncWorkers();
 }
@@ -377,11 +388,11 @@ public:
     const int count = static_cast<int>(end - next < kTile ? end - next : kTile);
     const Ids<kTopK> ids = number == 0 ? first : reopen(tile);
     routeTile<kTopK>(call, begun, memory, tile, ids, next, count, number == 0);
+    if (threadIdx.x == 0) storeShared(&memory->progress.handed, number + 1);
     if (kReceives == Receives::groups) {
       placeChoices(call, begun, memory, expertTable(memory), next, count);
       pushChoices(call, *memory, *tile, next, count);
     }
-    if (threadIdx.x == 0) storeShared(&memory->progress.handed, number + 1);
     if (call.numBulk < call.numPayloads) pushNarrow(*tile, count);
     cover();
     next += count;
@@ -419,12 +430,11 @@ private:
     }
   }
 
-  // What the workers have stored of the tile is there.
+  // The workers have stored what is theirs of the tile.
   __device__ void cover() {
     if (kReceives == Receives::inPlace) return; // there are no flags
     syncWorkers();
     if (threadIdx.x != 0) return;
-    if (call.round.parts & kSignal) fenceSystem();
     storeShared(&memory->placer.own, memory->sent[call.round.exchange.watch.rank]);
     storeShared(&memory->progress.covered, number + 1);
   }
@@ -445,8 +455,6 @@ public:
         tokens(static_cast<int>(rangeBegin(call.tokens, blockIdx.x + 1) - first)) {
     choose(nextBulk(0));
   }
-
-  __device__ int count() const { return tokens; }
 
   __device__ bool next(bulk::Piece *piece) {
     offset += bytes;
@@ -470,8 +478,11 @@ public:
     }
   }
 
+  // What is told next may begin with a tile, of which the workers have to have stored their part.
   __device__ void settle() {
-    if (kReceives != Receives::inPlace) fenceSystem();
+    if (kReceives == Receives::inPlace) return; // there are no flags
+    if (token + 1 < tokens) awaitCovered((token + 1) / kTile);
+    fenceSystem();
   }
 
   __device__ void finish() {
@@ -482,10 +493,7 @@ public:
   // Of tokens that the workers push alone.
   __device__ void finishAll() {
     for (token = 0; token < tokens; ++token) {
-      if (token % kTile == 0) {
-        awaitProgress(kReceives == Receives::inPlace ? &memory->progress.handed : &memory->progress.covered, token / kTile + 1);
-        settle();
-      }
+      if (token % kTile == 0) awaitProgress(&memory->progress.handed, token / kTile + 1);
       endToken();
     }
   }
@@ -515,11 +523,19 @@ private:
     if (isNextToken) ++token;
   }
 
+  // Whether this was not known before.
+  __device__ bool awaitCovered(int tile) {
+    if (tile < covered) return false;
+    awaitProgress(&memory->progress.covered, tile + 1);
+    covered = tile + 1;
+    return true;
+  }
+
   // Sets the flags of the token's rows.
   __device__ void endToken() {
     const Tile &tile = memory->tiles[token / kTile % 2];
     const int inTile = token % kTile;
-    if (kReceives != Receives::inPlace && inTile == 0) awaitProgress(&memory->progress.covered, token / kTile + 1);
+    if (kReceives != Receives::inPlace && awaitCovered(token / kTile)) fenceSystem();
     for (int i = 0; kReceives != Receives::inPlace && (call.round.parts & kSignal) && call.round.stop == kGoOn && i < tile.numTargets[inTile]; ++i) {
       const Target target = tile.targets[inTile][i];
       if (target.rank != me) storeRelaxed(rowFlag(call, target.rank, me, target.index), begun.epoch);
@@ -533,20 +549,26 @@ private:
   const int me;
   const int64_t first;
   const int tokens;
-  int token = -1, payload = 0, last = 0; // last: of the payloads for the copy engine, if this is it
+  int token = -1, covered = 0, payload = 0, last = 0; // last: of the payloads for the copy engine, if this is it
   const char *from = nullptr;
   char *own = nullptr;
   int64_t area = 0;
   uint32_t rowBytes = 0, offset = 0, bytes = 0;
 };
 
-// The mover's part: its first thread.
+// By the mover.
 template <Receives kReceives> __device__ void moveRows(const Call &call, const Begun &begun, Memory *memory, char *stages) {
+  const PushCursor<kReceives> cursor(call, begun, memory);
+  if (call.numBulk > 0) bulk::moveAll<moverStages(kReceives), false>(&memory->barriers, stages, cursor);
+}
+
+// By the teller.
+template <Receives kReceives> __device__ void tellRows(const Call &call, const Begun &begun, Memory *memory) {
   PushCursor<kReceives> cursor(call, begun, memory);
-  if (call.numBulk == 0)
-    cursor.finishAll();
+  if (call.numBulk > 0)
+    bulk::tellAll(memory->barriers, cursor);
   else
-    bulk::moveAll<moverStages(kReceives)>(&memory->barriers, stages, cursor.count(), cursor);
+    cursor.finishAll();
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//
@@ -753,55 +775,94 @@ private:
       const Range range = rangeOf<kReceives>(call, *memory, source);
       next = range.begin;
       end = range.end;
-      if (next < end) return;
+      if (next < end) {
+        openWindow();
+        return;
+      }
     }
     source = -1;
+    window = 0;
   }
 
-  __device__ int32_t ownEnd() const { return rangeOf<kReceives>(call, *memory, me).end; }
+  // Of the rows from `next` on the lanes look for one each, for they need not come in their order.
+  __device__ void openWindow() { window = end - next < 32 ? (1u << (end - next)) - 1 : ~0u; }
 
-  __device__ bool hasCome() const {
-    return source >= 0 && (!(call.round.parts & kSignal) || loadAcquire(rowFlag(call, me, source, next)) == begun.epoch);
+  __device__ int32_t ownEnd() const { return __shfl_sync(~0u, rangeOf<kReceives>(call, *memory, me).end, 0); }
+
+  // As `look` of `awaitWarp`.
+  __device__ int look() const {
+    if (!(window >> lane & 1)) return kIdle;
+    return !(call.round.parts & kSignal) || loadAcquire(rowFlag(call, me, source, next + lane)) == begun.epoch ? kHere : source;
   }
 
   // A row that is here, of a peer or of this rank; if `waits`, waits for one. False: there is none, or none is left, or the round has failed.
   __device__ bool findRow(bool waits) {
     for (;;) {
-      const bool areAll = kReceives != Receives::groups || loadShared(&memory->placer.isRouted); // before `ownEnd`
-      if (__all_sync(~0u, hasCome())) {
-        bulk::orderLoads();
-        takeRow(source, next);
-        if (++next == end) findSource();
+      if (!here) lookForRows();
+      const bool areAll = kReceives != Receives::groups || __all_sync(~0u, loadShared(&memory->placer.isRouted)); // before `ownEnd`
+      if (here) {
+        takeArrived(__ffs(static_cast<int>(here)) - 1);
         return true;
       }
-      if (__all_sync(~0u, own < ownEnd())) {
-        takeRow(me, own++);
+      if (own < ownEnd()) {
+        takeOwn();
         return true;
       }
-      if (!waits || (source < 0 && __all_sync(~0u, areAll && own == ownEnd()))) return false;
+      if (!waits || (source < 0 && areAll)) return false;
       if (source < 0) continue; // the workers are still routing
-      fails = !awaitWarp(call.round, begun, [&] { return hasCome() || own < ownEnd() ? -1 : source; });
+      fails = !awaitWarp<true>(call.round, begun, [&] { return own < rangeOf<kReceives>(call, *memory, me).end ? kHere : look(); });
       if (fails) return false;
     }
   }
 
-  __device__ void takeRow(int from, int32_t index) {
-    row = laneRow(call, from, index);
-    isOwn = from == me;
-    token = isOwn ? *rowFlag(call, me, me, index) : 0;
-    place = kReceives == Receives::groups ? findPlace(from) : lane == 0 ? row : -1;
-    payload = -1;
-    passPayload();
+  __device__ void lookForRows() {
+    here = __ballot_sync(~0u, look() == kHere);
+    __syncwarp(); // what one lane has seen others may read
+    bulk::orderLoads();
   }
 
+  __device__ void takeArrived(int inWindow) {
+    takeRow(source, next + inWindow);
+    here &= ~(1u << inWindow);
+    window &= ~(1u << inWindow);
+    if (window) return;
+    next += 32;
+    if (next < end)
+      openWindow();
+    else
+      findSource();
+  }
+
+  // The numbers of a few tokens are read at once.
+  __device__ void takeOwn() {
+    if (own >= knownEnd) {
+      const int32_t routed = ownEnd();
+      knownBegin = own;
+      knownEnd = routed - own < 32 ? routed : own + 32;
+      tokens = own + lane < knownEnd ? *rowFlag(call, me, me, own + lane) : 0;
+    }
+    token = __shfl_sync(~0u, tokens, own - knownBegin);
+    takeRow(me, own++);
+  }
+
+  __device__ void takeRow(int from, int32_t index) {
+    row = laneRow(call, from, index);
+    taken = from;
+    begins = true;
+    payload = -1;
+    passPayload();
+    if (hasPiece() || kReceives != Receives::groups || lane >= call.topK) return;
+    place(from, row, *choiceOf(MOERT_METAINFO_RECV_TOPK_ROWS, row), *choiceOf(MOERT_WORKSPACE_RECV_TOPK_INDICES, row));
+  }
+
+  // What `field` has of the lane's choice.
+  __device__ int32_t *choiceOf(int field, int64_t row) const { return regionOf<int32_t>(call.round.exchange, field) + row * call.topK + lane; }
+
   // The row of the layout that the lane's choice has. It stays in the workspace for the combine.
-  __device__ int64_t findPlace(int from) {
-    if (lane >= call.topK) return -1;
-    const int64_t choice = row * call.topK + lane;
-    int32_t *rows = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_TOPK_ROWS) + choice;
-    const int32_t expert = *rows, number = regionOf<int32_t>(call.round.exchange, MOERT_WORKSPACE_RECV_TOPK_INDICES)[choice];
+  __device__ int64_t place(int from, int64_t row, int32_t expert, int32_t number) const {
     if (expert < 0) return -1;
-    return *rows = baseTable(call, memory)[from * static_cast<int>(localExperts(call, me)) + expert] + number;
+    const int32_t base = baseTable(call, memory)[from * static_cast<int>(localExperts(call, me)) + expert];
+    return *choiceOf(MOERT_METAINFO_RECV_TOPK_ROWS, row) = base + number;
   }
 
   __device__ bool hasPiece() const { return payload < call.numPayloads; }
@@ -813,19 +874,29 @@ private:
   }
 
   __device__ void loadPiece() {
-    const Payload &taken = call.payloads[payload];
-    const uint32_t left = static_cast<uint32_t>(taken.rowBytes) - offset, bytes = left < bulk::kStageBytes ? left : bulk::kStageBytes;
+    const Payload &piece = call.payloads[payload];
+    const uint32_t left = static_cast<uint32_t>(piece.rowBytes) - offset, bytes = left < bulk::kStageBytes ? left : bulk::kStageBytes;
     const int stage = loaded % kPlacerStages;
     Placing *placing = &memory->placings[stage];
-    placing->places[lane] = place;
     if (lane == 0) {
-      const char *from = isOwn ? taken.from + token * taken.rowBytes : call.round.exchange.slabs[me] + taken.area + row * taken.rowBytes;
-      placing->recv = taken.recv + offset;
-      placing->rowBytes = taken.rowBytes;
-      placing->bytes = bytes;
+      const bool isOwn = taken == me;
+      const char *from =
+          isOwn ? piece.from + static_cast<int64_t>(token) * piece.rowBytes : call.round.exchange.slabs[me] + piece.area + row * piece.rowBytes;
       bulk::load(stages + stage * bulk::kStageBytes, from + offset, bytes, &memory->placerBarriers.full[stage]);
+      placing->recv = piece.recv + offset;
+      placing->rowBytes = piece.rowBytes;
+      placing->row = row;
+      placing->bytes = bytes;
+      placing->source = taken;
+      placing->begins = begins;
     }
+    if (kReceives == Receives::groups && begins && lane < call.topK) {
+      bulk::copyWord(&placing->experts[lane], choiceOf(MOERT_METAINFO_RECV_TOPK_ROWS, row));
+      bulk::copyWord(&placing->numbers[lane], choiceOf(MOERT_WORKSPACE_RECV_TOPK_INDICES, row));
+    }
+    bulk::closeCopies();
     __syncwarp();
+    begins = false;
     ++loaded;
     offset += bytes;
     if (bytes == left) passPayload();
@@ -834,7 +905,11 @@ private:
   __device__ void storePiece() {
     const int stage = stored % kPlacerStages;
     const Placing &placing = memory->placings[stage];
-    const int64_t to = placing.places[lane];
+    if (loaded - stored > 1)
+      bulk::awaitCopies<1>();
+    else
+      bulk::awaitCopies<0>();
+    if (placing.begins) to = placeOf(placing);
     bulk::await(&memory->placerBarriers.full[stage], static_cast<uint32_t>(stored / kPlacerStages) & 1);
     if (to >= 0) bulk::store(placing.recv + to * placing.rowBytes, stages + stage * bulk::kStageBytes, placing.bytes);
     bulk::closeGroup();
@@ -843,16 +918,28 @@ private:
     __syncwarp();
   }
 
+  // Where the lane takes the row, -1: nowhere.
+  __device__ int64_t placeOf(const Placing &placing) const {
+    if (kReceives != Receives::groups) return lane == 0 ? placing.row : -1;
+    return lane < call.topK ? place(placing.source, placing.row, placing.experts[lane], placing.numbers[lane]) : -1;
+  }
+
   const Call &call;
   const Begun &begun;
   Memory *memory;
   char *stages;
   const int me, lane;
-  bool fails = false, isOwn = false;
-  int source, loaded = 0, stored = 0, payload = INT32_MAX;
-  int32_t own = 0, next = 0, end = 0;
-  int64_t row = 0, place = -1, token = 0; // of the row that is being loaded
-  uint32_t offset = 0;
+  bool fails = false;
+  int source, loaded = 0, stored = 0;
+  int32_t next = 0, end = 0;                     // of the source
+  uint32_t window = 0, here = 0;                 // of its rows from `next` on: those that are not taken, and those of them that are here
+  int32_t own = 0, knownBegin = 0, knownEnd = 0; // of this rank's rows: the next, and those whose tokens the lanes know
+  uint32_t tokens = 0;
+  int64_t row = 0; // of the row that is being loaded
+  int taken = 0, payload = INT32_MAX;
+  uint32_t token = 0, offset = 0;
+  bool begins = false;
+  int64_t to = -1; // of the row that is being stored
 };
 
 //===--- outputs ----------------------------------------------------------------------------------===//
@@ -874,8 +961,9 @@ __device__ inline void countExperts(const Call &call, const Begun &begun, Memory
   for (int i = static_cast<int>(threadIdx.x); i < call.experts; i += kThreads) table[i] = totals[i] = 0;
   syncWorkers();
   countChoices(call, begun, 0, begin, table);
-  if (isLast) countChoices(call, begun, 0, call.tokens, totals);
+  if (isLast) countChoices(call, begun, begin, call.tokens, totals);
   syncWorkers();
+  for (int i = static_cast<int>(threadIdx.x); isLast && i < call.experts; i += kThreads) totals[i] += table[i];
 }
 
 // How many rows all tokens have, by the last block before its first.
@@ -966,7 +1054,7 @@ __device__ inline bool endRound(const Call &call, const Begun &begun) {
 }
 
 template <Receives kReceives, int kTopK>
-__global__ void __launch_bounds__(threadsOf(kReceives), kBlocksPerSm) dispatchTokens(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(boundOf(threadsOf(kReceives)), kBlocksPerSm) dispatchTokens(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) char stages[];
   Memory *memory = reinterpret_cast<Memory *>(stages + bulk::kBlockStages * bulk::kStageBytes);
   awaitStream();
@@ -988,8 +1076,9 @@ __global__ void __launch_bounds__(threadsOf(kReceives), kBlocksPerSm) dispatchTo
   if (!fails && isWorker()) {
     fails = !exchangeRows<kReceives, kTopK>(call, begun, memory, ids);
     if (blockIdx.x == 0 && !fails && receives) fails = !endRound(call, begun);
-  } else if (!fails && threadIdx.x < kThreads + 32) {
+  } else if (!fails && threadIdx.x < kThreads + 64) {
     if (pushes && threadIdx.x == kThreads) moveRows<kReceives>(call, begun, memory, stages);
+    if (pushes && threadIdx.x == kThreads + 32) tellRows<kReceives>(call, begun, memory);
     __syncwarp(); // barriers count warps
   } else if (!fails && receives) {
     Placer<kReceives> placer(call, begun, memory, stages + moverStages(kReceives) * bulk::kStageBytes);
