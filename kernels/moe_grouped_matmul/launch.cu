@@ -22,30 +22,42 @@ struct Product {
   int rows, weightRows; // of a tile: at most, at least
 };
 
-template <moert__format kFormat, Activation kActivation> Product productOf() {
-  if constexpr (kFormat == MOERT__F32)
-    return {planGroups<FmaTiles>, sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, kFmaRowTile, kColumnTile};
-  else
-    return {
-        planGroups<WarpgroupTiles>, sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kWarpgroupThreads, kWarpgroupShared, kMostRows, kBoxRows};
+template <moert__format kFormat, Activation kActivation, bool kCodes> Product warpgroupProduct() {
+  return {planGroups<WarpgroupTiles>,
+          sm90_moe_grouped_matmul_wgmma<kFormat, kActivation, kCodes>,
+          kWarpgroupThreads,
+          kWarpgroupShared,
+          kMostRows,
+          kBoxRows};
 }
 
-Product genericProduct(Dtype dtype) {
+// With weights of 4 bits rows are of bf16.
+template <moert__format kFormat, Activation kActivation> Product productOf(bool codes) {
+  if constexpr (kFormat == MOERT__F32)
+    return {planGroups<FmaTiles>, sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, kFmaRowTile, kColumnTile};
+  else if constexpr (kFormat == MOERT__BF16)
+    return codes ? warpgroupProduct<kFormat, kActivation, true>() : warpgroupProduct<kFormat, kActivation, false>();
+  else
+    return warpgroupProduct<kFormat, kActivation, false>();
+}
+
+Product genericProduct(Dtype dtype, bool codes) {
   switch (dtype) {
-  case Dtype::bf16: return productOf<MOERT__BF16, Activation::atRunTime>();
-  case Dtype::f16: return productOf<MOERT__F16, Activation::atRunTime>();
-  default: return productOf<MOERT__F32, Activation::atRunTime>();
+  case Dtype::bf16: return productOf<MOERT__BF16, Activation::atRunTime>(codes);
+  case Dtype::f16: return productOf<MOERT__F16, Activation::atRunTime>(codes);
+  default: return productOf<MOERT__F32, Activation::atRunTime>(codes);
   }
 }
 
-moert_status chooseProduct(int32_t instance, Dtype dtype, bool swiglu, Product *product) {
-  const Activation activation = swiglu ? Activation::swiglu : Activation::none;
+moert_status chooseProduct(int32_t instance, Dtype dtype, const moert__grouped_matmul &checked, Product *product) {
+  const bool codes = checked.codes.there;
+  const Activation activation = checked.swiglu ? Activation::swiglu : Activation::none;
   Selection selection(instance);
-  *product = genericProduct(dtype);
+  *product = genericProduct(dtype, codes);
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kActivation)                                                                                                   \
   if (selection.takes(accepts(Dtype::type, dtype) && activation == Activation::kActivation))                                                         \
-    if constexpr (MOE_IS_BUILT(set)) *product = productOf<formatOf(Dtype::type), Activation::kActivation>();
+    if constexpr (MOE_IS_BUILT(set)) *product = productOf<formatOf(Dtype::type), Activation::kActivation>(codes);
 #include "kernels/moe_grouped_matmul/specializations.def"
 #undef MOE_COLUMNS
 #undef MOE_SPECIALIZATION
@@ -53,12 +65,6 @@ moert_status chooseProduct(int32_t instance, Dtype dtype, bool swiglu, Product *
 }
 
 //===--- the call ---------------------------------------------------------------------------------===//
-
-moert_status checkWeights(const moert__grouped_matmul &checked, const moert_moe_grouped_matmul_params *params) {
-  if (!checked.codes.there) return MOERT_OK;
-  return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'weight_format' is \"%s\", must be \"none\" on GPUs",
-                     params->weight_format == MOERT_MOE_GROUPED_MATMUL_WEIGHT_FORMAT_NVFP4 ? "nvfp4" : "mxfp4");
-}
 
 Indices indicesOf(const moert_tensor *tensor) {
   return tensor ? Indices{moert__data(tensor), tensor->dtype.code == MOERT_CODE_UINT} : Indices{nullptr, false};
@@ -75,7 +81,10 @@ Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matm
   call.inRows = checked.in_rows;
   call.outColumns = checked.out_columns;
   call.in = checked.in.data;
-  call.weights = checked.weights.data;
+  call.weights = checked.codes.there ? checked.codes.values : checked.weights.data;
+  call.codesFormat = checked.codes.format;
+  call.codesScales = checked.codes.scales;
+  call.globalScales = checked.codes.global_scales;
   call.bias = checked.bias.data;
   call.out = checked.out.data;
   call.rowWeights = checked.row_weights;
@@ -141,12 +150,12 @@ moert_status launchProduct(const Call &call, const Product &product, const moert
   unsigned grid;
   moert_status status = chooseGrid(call, product, moert__context_device(context), &grid);
   if (status) return status;
-  return launch(context, product.kernel, dim3(grid), product.threads, product.shared, call);
+  return launch(context, product.kernel, Grid{dim3(grid), static_cast<unsigned>(product.threads), product.shared, true}, call);
 }
 
 moert_status launchAll(const Call &call, const Product &product, const moert_context *context) {
   moert_status status = launch(context, product.plan, dim3(1), kWideThreads, 0, call);
-  if (!status && call.rowIds.data) status = launch(context, checkRowIds, dim3(gridFor(ceilDivide(call.rows, 256))), 256, 0, call);
+  if (!status && call.rowIds.data) status = launch(context, checkRowIds, Grid{gridFor(ceilDivide(call.rows, 256)), 256, 0, true}, call);
   return status ? status : launchProduct(call, product, context);
 }
 
@@ -157,15 +166,14 @@ moert_status moert__cuda_moe_grouped_matmul(const moert_moe_grouped_matmul_param
   moert__grouped_matmul checked;
   moert_status status = moert__grouped_matmul_check(params, args, &checked);
   Product product;
-  if (!status) status = checkWeights(checked, params);
-  if (!status) status = chooseProduct(instance, dtypeOf(args->rows), checked.swiglu, &product);
+  if (!status) status = chooseProduct(instance, dtypeOf(args->rows), checked, &product);
   if (status) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
   void *plan;
   status = moert_context_allocate(context, static_cast<int64_t>(sizeof(Plan)) + checked.groups * static_cast<int64_t>(sizeof(int64_t)), &plan);
   if (status) return status;
   Call call = makeCall(checked, args, context, static_cast<Plan *>(plan));
-  if (checked.in.format != MOERT__F32) mapWeights(&call, checked.in.format);
+  if (checked.in.format != MOERT__F32 && !checked.codes.there) mapWeights(&call, checked.in.format);
   status = launchAll(call, product, context);
   moert__arena_rewind(context, mark);
   return status;

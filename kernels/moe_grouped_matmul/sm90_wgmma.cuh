@@ -9,6 +9,9 @@
 //
 // so that a stage has two boxes of weights, 128 rows of 64 elements each, whatever the tile.
 //
+// Weights of 4 bits are decoded on their way into a stage, code times scale, which bf16 holds. A thread has asked for its codes of the next stage
+// when it decodes those of this one.
+//
 // Each sum starts from 0 and takes 16 products at a time in ascending k: how many rows a tile has, and which, changes no bit.
 //
 //===----------------------------------------------------------------------------------------------===//
@@ -62,9 +65,12 @@ struct Ring {
 // How often a stage has been used tells the phase of its barriers.
 __device__ inline uint32_t phaseOf(uint32_t position) { return position / kStages & 1; }
 
+// Of a stage.
+__device__ inline int depthOf(bool isNarrow) { return isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth; }
+
 // Of a tile: at least one, so that the consumers learn of it.
 __device__ inline int64_t stagesOf(const Call &call, bool isNarrow) {
-  const int64_t stages = ceilOf(call.depth, isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth);
+  const int64_t stages = ceilOf(call.depth, depthOf(isNarrow));
   return stages > 0 ? stages : 1;
 }
 
@@ -97,12 +103,73 @@ __device__ inline void loadBox(const Call &call, uint32_t to, int depth, int eig
 // Eight threads a row of a stage.
 constexpr int kLines = kProducers / 8;
 
-class Producer {
+// A thread decodes a row of each box: blocks of 16 codes, with their scale.
+constexpr int kBlock = 16, kRowBlocks = wgmma::kTileDepth / kBlock, kBlocks = 2 * kRowBlocks;
+static_assert(kBoxRows == kProducers, "a thread for each row of a box");
+
+struct Codes {
+  uint32_t values[2], scale; // as they lie in memory
+};
+
+class CodesOfTile {
+public:
+  __device__ CodesOfTile(const Call &call, const Tile &tile, bool gated) : call(call), isNarrow(tile.isNarrow) {
+    for (int box = 0; box < 2; ++box)
+      rows[box] = weightRowOf(call, tile, static_cast<int>(threadIdx.x) + (tile.isNarrow ? 0 : box * kBoxRows), gated);
+  }
+
+  template <bool kVectors> __device__ Codes load(int number, int64_t depth) const {
+    const int box = number / kRowBlocks;
+    const int64_t k = depth + (isNarrow ? box * wgmma::kTileDepth : 0) + number % kRowBlocks * kBlock;
+    if (k >= call.depth) return {{0, 0}, 0};
+    const uint8_t *from = static_cast<const uint8_t *>(call.weights) + (rows[box] * call.depth + k) / 2;
+    Codes codes;
+    if constexpr (kVectors) {
+      const uint2 words = __ldg(reinterpret_cast<const uint2 *>(from));
+      codes.values[0] = words.x, codes.values[1] = words.y;
+    } else {
+      for (int i = 0; i < 2; ++i)
+        codes.values[i] = from[4 * i] | from[4 * i + 1] << 8 | from[4 * i + 2] << 16 | static_cast<uint32_t>(from[4 * i + 3]) << 24;
+    }
+    const int shift = call.codesFormat == MOERT__NVFP4 ? 4 : 5;
+    codes.scale = __ldg(call.codesScales + rows[box] * (call.depth >> shift) + (k >> shift));
+    return codes;
+  }
+
+private:
+  const Call &call;
+  const bool isNarrow;
+  int64_t rows[2];
+};
+
+// Four codes times a scale, in bf16. Without sign a code is one of eight numbers, whose upper and lower bytes are in two tables of eight bytes.
+__device__ inline void decodeFour(uint32_t codes, uint32_t scales, uint32_t (&pairs)[2]) {
+  const uint32_t upper = __byte_perm(0x3f3f3f00, 0x40404040, codes & 0x7777), lower = __byte_perm(0xc0800000, 0xc0804000, codes & 0x7777);
+  pairs[0] = __byte_perm(lower, upper, 0x5140) | (codes << 12 & 0x8000) | (codes << 24 & 0x80000000);
+  pairs[1] = __byte_perm(lower, upper, 0x7362) | (codes << 4 & 0x8000) | (codes << 16 & 0x80000000);
+  for (uint32_t &pair : pairs) asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scales));
+}
+
+// To two chunks of the thread's row in a tile.
+__device__ inline void storeCodes(const Call &call, uint32_t tile, int block, const Codes &codes) {
+  const float scale = call.codesFormat == MOERT__NVFP4 ? moert__e4m3_to_f32(codes.scale) : moert__e8m0_to_f32(codes.scale);
+  const uint32_t scales = pairTo16Bits<MOERT__BF16>(scale, scale);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t to = wgmma::chunkAt(tile, static_cast<int>(threadIdx.x), block * 2 + half);
+    uint32_t first[2], second[2];
+    decodeFour(codes.values[half], scales, first);
+    decodeFour(codes.values[half] >> 16, scales, second);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(first[0]), "r"(first[1]), "r"(second[0]), "r"(second[1]) : "memory");
+  }
+}
+
+template <bool kCodes> class Producer {
 public:
   __device__ Producer(const Call &call, Ring &ring, uint32_t stages, bool gated) : call(call), ring(ring), stages(stages), gated(gated) {}
 
   __device__ void bring(const Tile &tile) {
-    if (call.readsVectors && call.isMapped)
+    if (call.readsVectors && (kCodes || call.isMapped))
       bringTile<true>(tile);
     else
       bringTile<false>(tile);
@@ -121,10 +188,17 @@ private:
     for (int i = 0; i < kMostRows / kLines; ++i)
       rows[i] = static_cast<const uint16_t *>(call.in) + (i * kLines < tile.rows ? rowOf(call, tile, i * kLines + line) * call.depth : 0);
     const int64_t count = stagesOf(call, tile.isNarrow);
+    const CodesOfTile source(call, tile, gated);
+    Codes codes[kBlocks];
+    if constexpr (kCodes)
+      for (int i = 0; i < kBlocks; ++i) codes[i] = source.load<kVectors>(i, 0);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t depth = i * (tile.isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth);
+      const int64_t depth = i * depthOf(tile.isNarrow);
       const uint32_t stage = openStage(tile, call.isMapped ? kWeightBytes : 0);
-      bringWeights(tile, stage, depth);
+      if constexpr (kCodes)
+        bringCodes<kVectors>(source, codes, stage, depth + depthOf(tile.isNarrow));
+      else
+        bringWeights(tile, stage, depth);
       bringRows<kVectors>(tile, rows, stage + kWeightBytes, depth);
       closeStage<kVectors>();
     }
@@ -142,10 +216,12 @@ private:
   }
 
   template <bool kVectors> __device__ void closeStage() {
+    unsigned long long *full = &ring.full[filled % kStages];
     if constexpr (kVectors)
-      arriveWithCopies(&ring.full[filled % kStages]);
+      arriveWithCopies(full);
     else
-      bulk::arrive(&ring.full[filled % kStages]);
+      bulk::arrive(full);
+    if constexpr (kCodes) bulk::arrive(full); // for what was stored, which the arrival of copies does not speak of
     ++filled;
   }
 
@@ -159,6 +235,15 @@ private:
       else if (threadIdx.x == 0)
         loadBox(call, to, static_cast<int>(from), static_cast<int>(tile.column / 8) + place / (gated ? 16 : 8), static_cast<int>(tile.group),
                 &ring.full[filled % kStages]);
+    }
+  }
+
+  // What was asked for, to its stage; and asks for the next.
+  template <bool kVectors> __device__ void bringCodes(const CodesOfTile &source, Codes (&codes)[kBlocks], uint32_t stage, int64_t next) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      storeCodes(call, stage + i / kRowBlocks * kBoxBytes, i % kRowBlocks, codes[i]);
+      codes[i] = source.load<kVectors>(i, next);
     }
   }
 
@@ -343,10 +428,10 @@ private:
 
 //===--- the kernel -------------------------------------------------------------------------------===//
 
-__device__ inline void openRing(Ring &ring) {
+template <bool kCodes> __device__ void openRing(Ring &ring) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      bulk::openBarrier(&ring.full[i], kProducers + 1); // the first producer also tells what the copy engine will bring
+      bulk::openBarrier(&ring.full[i], (kCodes ? 2 : 1) * kProducers + 1); // the first producer also tells what the copy engine will bring
       bulk::openBarrier(&ring.empty[i], kConsumers / 32);
     }
     bulk::publishBarriers();
@@ -354,17 +439,18 @@ __device__ inline void openRing(Ring &ring) {
   __syncthreads();
 }
 
-template <moert__format kFormat, Activation kActivation>
+template <moert__format kFormat, Activation kActivation, bool kCodes>
 __global__ void __launch_bounds__(kWarpgroupThreads, 1) sm90_moe_grouped_matmul_wgmma(const __grid_constant__ Call call) {
   extern __shared__ unsigned char shared[];
   __shared__ Ring ring;
+  openRing<kCodes>(ring);
+  awaitStream();
   if (!callIsSound(call)) return;
-  openRing(ring);
   const bool gated = isGated<kActivation>(call);
   const uint32_t stages = (bulk::sharedAddress(shared) + kAlignment - 1) / kAlignment * kAlignment;
   if (threadIdx.x < kProducers) {
     wgmma::shrinkRegisters<kProducerRegisters>();
-    Producer producer(call, ring, stages, gated);
+    Producer<kCodes> producer(call, ring, stages, gated);
     const int64_t tiles = countTiles(call);
     for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) producer.bring(tileAt<WarpgroupTiles>(call, number));
     producer.finish();
