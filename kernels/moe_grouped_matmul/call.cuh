@@ -2,8 +2,8 @@
 //
 // Three kernels in turn: planGroups checks the offsets and counts the tiles of the groups, checkRowIds looks for the first id outside the rows, and a
 // product kernel, whose blocks take one tile after the other from the list that the plan describes. The host knows neither offsets nor tiles.
-// Each lets the next begin at once, which waits for its end: the plan has one block, the blocks of the others wait for nothing but the kernel in front,
-// and a product kernel only begins when all of checkRowIds have room. Nothing overlaps what is in front of the plan.
+// Each lets the next begin at once, which waits for its end: the plan has one block, the blocks of the others wait for nothing but the kernel in
+// front, and a product kernel only begins when all of checkRowIds have room. Nothing overlaps what is in front of the plan.
 //
 // A product kernel says how it divides a group by a type with
 //
