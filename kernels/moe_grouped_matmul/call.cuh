@@ -53,7 +53,8 @@ struct Call {
   moert__format biasFormat, outFormat;
   bool swiglu;
   moert__swiglu_form form;
-  bool readsVectors, writesVectors; // rows, weights and out begin at multiples of 16 bytes
+  bool readsVectors, writesVectors; // rows, of rows and weights and of out, begin at multiples of 16 bytes
+  bool readsScales;                 // those of a stage do at multiples of their size
   bool isMapped;                    // the copy engine has a map of the weights
   Plan *plan;
   moert__fault *fault;

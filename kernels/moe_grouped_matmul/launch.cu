@@ -1,6 +1,7 @@
 //===- launch.cu - moe.grouped_matmul on devices ------------------------------------------------------===//
 
 #include "kernels/common/launch.cuh"
+#include "kernels/moe_grouped_matmul/sm90_codes.cuh"
 #include "kernels/moe_grouped_matmul/sm90_fma.cuh"
 #include "kernels/moe_grouped_matmul/sm90_wgmma.cuh"
 #include "lib/cuda/driver.h"
@@ -22,23 +23,17 @@ struct Product {
   int rows, weightRows; // of a tile: at most, at least
 };
 
-template <moert__format kFormat, Activation kActivation, bool kCodes> Product warpgroupProduct() {
-  return {planGroups<WarpgroupTiles>,
-          sm90_moe_grouped_matmul_wgmma<kFormat, kActivation, kCodes>,
-          kWarpgroupThreads,
-          kWarpgroupShared,
-          kMostRows,
-          kBoxRows};
+Product warpgroupProduct(void (*kernel)(Call), size_t shared) {
+  return {planGroups<WarpgroupTiles>, kernel, kWarpgroupThreads, shared, kMostRows, kBoxRows};
 }
 
-// With weights of 4 bits rows are of bf16.
 template <moert__format kFormat, Activation kActivation> Product productOf(bool codes) {
   if constexpr (kFormat == MOERT__F32)
     return {planGroups<FmaTiles>, sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, kFmaRowTile, kColumnTile};
-  else if constexpr (kFormat == MOERT__BF16)
-    return codes ? warpgroupProduct<kFormat, kActivation, true>() : warpgroupProduct<kFormat, kActivation, false>();
+  else if (codes) // whose rows are of bf16
+    return warpgroupProduct(sm90_moe_grouped_matmul_codes<kActivation>, kSharedOf<CodesStages>);
   else
-    return warpgroupProduct<kFormat, kActivation, false>();
+    return warpgroupProduct(sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kSharedOf<NumberStages>);
 }
 
 Product genericProduct(Dtype dtype, bool codes) {
@@ -94,7 +89,8 @@ Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matm
   call.outFormat = checked.out.format;
   call.swiglu = checked.swiglu;
   call.form = checked.form;
-  call.readsVectors = isVector(call.in) && isVector(call.weights);
+  call.readsVectors = isVector(call.in) && isVector(call.weights) && (!checked.codes.there || call.depth % kChunkCodes == 0);
+  call.readsScales = isVector(call.codesScales) && call.depth % CodesStages::kNarrowDepth == 0;
   call.writesVectors = isVector(call.out);
   call.plan = plan;
   call.fault = moert__context_fault(context);

@@ -9,8 +9,7 @@
 //
 // so that a stage has two boxes of weights, 128 rows of 64 elements each, whatever the tile.
 //
-// Weights of 4 bits are decoded on their way into a stage, code times scale, which bf16 holds. A thread has asked for its codes of the next stage
-// when it decodes those of this one.
+// The kernel of weights of 4 bits, in sm90_codes.cuh, has the same tiles, warpgroups and ring, and stages of its own.
 //
 // Each sum starts from 0 and takes 16 products at a time in ascending k: how many rows a tile has, and which, changes no bit.
 //
@@ -28,14 +27,21 @@ constexpr int kProducers = 128, kConsumers = 256; // threads: a warpgroup, and t
 constexpr int kWarpgroupThreads = kProducers + kConsumers;
 constexpr int kProducerRegisters = 88, kConsumerRegisters = 208;
 
-constexpr int kStages = 4;
 constexpr int kBoxRows = 128, kBoxBytes = kBoxRows * wgmma::kTileRowBytes;
-constexpr int kMostRows = 128, kNarrowRows = 16; // of a wide tile, of a narrow one
-constexpr int kWeightBytes = 2 * kBoxBytes, kStageBytes = kWeightBytes + kMostRows * wgmma::kTileRowBytes;
+constexpr int kMostRows = 128, kNarrowRows = 16;        // of a wide tile, of a narrow one
 constexpr int kFinishedRows = 32, kFinishedStride = 68; // of a warpgroup's sums at a time; floats between rows: lanes that write meet different banks
 constexpr int kFinishedFloats = 2 * kFinishedRows * kFinishedStride;
 constexpr int kAlignment = 1024; // of tiles in shared memory
-constexpr int kWarpgroupShared = kStages * kStageBytes + kFinishedFloats * sizeof(float) + kAlignment;
+
+// What the stages of a ring are like.
+struct NumberStages {
+  static constexpr int kWeightBytes = 2 * kBoxBytes;
+  static constexpr int kCount = 4, kBytes = kWeightBytes + kMostRows * wgmma::kTileRowBytes;
+  static constexpr int kArrivals = kProducers + 1; // by which one is full: the first producer also tells what the copy engine will bring
+  static __device__ int depth(bool isNarrow) { return isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth; }
+};
+
+template <typename Stages> constexpr int kSharedOf = Stages::kCount * Stages::kBytes + kFinishedFloats * sizeof(float) + kAlignment;
 
 //===--- tiles ------------------------------------------------------------------------------------===//
 
@@ -56,21 +62,31 @@ struct WarpgroupTiles {
   }
 };
 
+//===--- the ring ---------------------------------------------------------------------------------===//
+
 // In shared memory.
-struct Ring {
-  unsigned long long full[kStages], empty[kStages]; // barriers
-  Tile tiles[kStages];                              // of the stage; no rows: there are no more
+template <typename Stages> struct Ring {
+  unsigned long long full[Stages::kCount], empty[Stages::kCount]; // barriers
+  Tile tiles[Stages::kCount];                                     // of the stage; no rows: there are no more
 };
 
-// How often a stage has been used tells the phase of its barriers.
-__device__ inline uint32_t phaseOf(uint32_t position) { return position / kStages & 1; }
+template <typename Stages> __device__ void openRing(Ring<Stages> &ring) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Stages::kCount; ++i) {
+      bulk::openBarrier(&ring.full[i], Stages::kArrivals);
+      bulk::openBarrier(&ring.empty[i], kConsumers / 32);
+    }
+    bulk::publishBarriers();
+  }
+  __syncthreads();
+}
 
-// Of a stage.
-__device__ inline int depthOf(bool isNarrow) { return isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth; }
+// How often a stage has been used tells the phase of its barriers.
+template <typename Stages> __device__ uint32_t phaseOf(uint32_t position) { return position / Stages::kCount & 1; }
 
 // Of a tile: at least one, so that the consumers learn of it.
-__device__ inline int64_t stagesOf(const Call &call, bool isNarrow) {
-  const int64_t stages = ceilOf(call.depth, depthOf(isNarrow));
+template <typename Stages> __device__ int64_t stagesOf(const Call &call, bool isNarrow) {
+  const int64_t stages = ceilOf(call.depth, Stages::depth(isNarrow));
   return stages > 0 ? stages : 1;
 }
 
@@ -100,76 +116,49 @@ __device__ inline void loadBox(const Call &call, uint32_t to, int depth, int eig
                : "memory");
 }
 
-// Eight threads a row of a stage.
+// The rows of a tile, of which there are at most so many: eight threads a row of a stage.
 constexpr int kLines = kProducers / 8;
 
-// A thread decodes a row of each box: blocks of 16 codes, with their scale.
-constexpr int kBlock = 16, kRowBlocks = wgmma::kTileDepth / kBlock, kBlocks = 2 * kRowBlocks;
-static_assert(kBoxRows == kProducers, "a thread for each row of a box");
-
-struct Codes {
-  uint32_t values[2], scale; // as they lie in memory
-};
-
-class CodesOfTile {
+template <int kMost> class TileRows {
 public:
-  __device__ CodesOfTile(const Call &call, const Tile &tile, bool gated) : call(call), isNarrow(tile.isNarrow) {
-    for (int box = 0; box < 2; ++box)
-      rows[box] = weightRowOf(call, tile, static_cast<int>(threadIdx.x) + (tile.isNarrow ? 0 : box * kBoxRows), gated);
+  __device__ TileRows(const Call &call, const Tile &tile) : call(call), count(tile.rows) {
+#pragma unroll
+    for (int i = 0; i < kMost / kLines; ++i)
+      rows[i] = static_cast<const uint16_t *>(call.in) + (i * kLines < count ? rowOf(call, tile, i * kLines + line) * call.depth : 0);
   }
 
-  template <bool kVectors> __device__ Codes load(int number, int64_t depth) const {
-    const int box = number / kRowBlocks;
-    const int64_t k = depth + (isNarrow ? box * wgmma::kTileDepth : 0) + number % kRowBlocks * kBlock;
-    if (k >= call.depth) return {{0, 0}, 0};
-    const uint8_t *from = static_cast<const uint8_t *>(call.weights) + (rows[box] * call.depth + k) / 2;
-    Codes codes;
-    if constexpr (kVectors) {
-      const uint2 words = __ldg(reinterpret_cast<const uint2 *>(from));
-      codes.values[0] = words.x, codes.values[1] = words.y;
-    } else {
-      for (int i = 0; i < 2; ++i)
-        codes.values[i] = from[4 * i] | from[4 * i + 1] << 8 | from[4 * i + 2] << 16 | static_cast<uint32_t>(from[4 * i + 3]) << 24;
+  // As many elements as a stage is deep, in tiles one behind the other.
+  template <bool kVectors> __device__ void bring(uint32_t to, int64_t depth, int stageDepth) const {
+    for (int part = 0; part < stageDepth / wgmma::kTileDepth; ++part) {
+      const int64_t k = depth + part * wgmma::kTileDepth + chunk * 8;
+      const bool inside = k < call.depth;
+#pragma unroll
+      for (int i = 0; i < kMost / kLines; ++i) {
+        if (i * kLines >= count) break;
+        const uint32_t place = wgmma::chunkAt(to + part * kNarrowRows * wgmma::kTileRowBytes, i * kLines + line, chunk);
+        const uint16_t *from = rows[i] + (inside ? k : 0);
+        if constexpr (kVectors)
+          copyAsync(place, from, inside);
+        else
+          copyElements(place, from, inside);
+      }
     }
-    const int shift = call.codesFormat == MOERT__NVFP4 ? 4 : 5;
-    codes.scale = __ldg(call.codesScales + rows[box] * (call.depth >> shift) + (k >> shift));
-    return codes;
   }
 
 private:
   const Call &call;
-  const bool isNarrow;
-  int64_t rows[2];
+  const int count, chunk = static_cast<int>(threadIdx.x) % 8, line = static_cast<int>(threadIdx.x) / 8;
+  const uint16_t *rows[kMost / kLines];
 };
 
-// Four codes times a scale, in bf16. Without sign a code is one of eight numbers, whose upper and lower bytes are in two tables of eight bytes.
-__device__ inline void decodeFour(uint32_t codes, uint32_t scales, uint32_t (&pairs)[2]) {
-  const uint32_t upper = __byte_perm(0x3f3f3f00, 0x40404040, codes & 0x7777), lower = __byte_perm(0xc0800000, 0xc0804000, codes & 0x7777);
-  pairs[0] = __byte_perm(lower, upper, 0x5140) | (codes << 12 & 0x8000) | (codes << 24 & 0x80000000);
-  pairs[1] = __byte_perm(lower, upper, 0x7362) | (codes << 4 & 0x8000) | (codes << 16 & 0x80000000);
-  for (uint32_t &pair : pairs) asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scales));
-}
-
-// To two chunks of the thread's row in a tile.
-__device__ inline void storeCodes(const Call &call, uint32_t tile, int block, const Codes &codes) {
-  const float scale = call.codesFormat == MOERT__NVFP4 ? moert__e4m3_to_f32(codes.scale) : moert__e8m0_to_f32(codes.scale);
-  const uint32_t scales = pairTo16Bits<MOERT__BF16>(scale, scale);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint32_t to = wgmma::chunkAt(tile, static_cast<int>(threadIdx.x), block * 2 + half);
-    uint32_t first[2], second[2];
-    decodeFour(codes.values[half], scales, first);
-    decodeFour(codes.values[half] >> 16, scales, second);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(first[0]), "r"(first[1]), "r"(second[0]), "r"(second[1]) : "memory");
-  }
-}
-
-template <bool kCodes> class Producer {
+class Producer {
 public:
-  __device__ Producer(const Call &call, Ring &ring, uint32_t stages, bool gated) : call(call), ring(ring), stages(stages), gated(gated) {}
+  using Stages = NumberStages;
+
+  __device__ Producer(const Call &call, Ring<Stages> &ring, uint32_t stages, bool gated) : call(call), ring(ring), stages(stages), gated(gated) {}
 
   __device__ void bring(const Tile &tile) {
-    if (call.readsVectors && (kCodes || call.isMapped))
+    if (call.readsVectors && call.isMapped)
       bringTile<true>(tile);
     else
       bringTile<false>(tile);
@@ -183,45 +172,34 @@ public:
 
 private:
   template <bool kVectors> __device__ void bringTile(const Tile &tile) {
-    const uint16_t *rows[kMostRows / kLines];
-#pragma unroll
-    for (int i = 0; i < kMostRows / kLines; ++i)
-      rows[i] = static_cast<const uint16_t *>(call.in) + (i * kLines < tile.rows ? rowOf(call, tile, i * kLines + line) * call.depth : 0);
-    const int64_t count = stagesOf(call, tile.isNarrow);
-    const CodesOfTile source(call, tile, gated);
-    Codes codes[kBlocks];
-    if constexpr (kCodes)
-      for (int i = 0; i < kBlocks; ++i) codes[i] = source.load<kVectors>(i, 0);
+    const TileRows<kMostRows> rows(call, tile);
+    const int stageDepth = Stages::depth(tile.isNarrow);
+    const int64_t count = stagesOf<Stages>(call, tile.isNarrow);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t depth = i * depthOf(tile.isNarrow);
-      const uint32_t stage = openStage(tile, call.isMapped ? kWeightBytes : 0);
-      if constexpr (kCodes)
-        bringCodes<kVectors>(source, codes, stage, depth + depthOf(tile.isNarrow));
-      else
-        bringWeights(tile, stage, depth);
-      bringRows<kVectors>(tile, rows, stage + kWeightBytes, depth);
+      const int64_t depth = i * stageDepth;
+      const uint32_t stage = openStage(tile, call.isMapped ? Stages::kWeightBytes : 0);
+      bringWeights(tile, stage, depth);
+      rows.bring<kVectors>(stage + Stages::kWeightBytes, depth, stageDepth);
       closeStage<kVectors>();
     }
   }
 
   // The stage's address.
   __device__ uint32_t openStage(const Tile &tile, uint32_t bytes) {
-    const int stage = filled % kStages;
-    bulk::await(&ring.empty[stage], phaseOf(filled) ^ 1);
+    const int stage = filled % Stages::kCount;
+    bulk::await(&ring.empty[stage], phaseOf<Stages>(filled) ^ 1);
     if (threadIdx.x == 0) {
       ring.tiles[stage] = tile;
       bulk::arriveForBytes(&ring.full[stage], bytes);
     }
-    return stages + stage * kStageBytes;
+    return stages + stage * Stages::kBytes;
   }
 
   template <bool kVectors> __device__ void closeStage() {
-    unsigned long long *full = &ring.full[filled % kStages];
     if constexpr (kVectors)
-      arriveWithCopies(full);
+      arriveWithCopies(&ring.full[filled % Stages::kCount]);
     else
-      bulk::arrive(full);
-    if constexpr (kCodes) bulk::arrive(full); // for what was stored, which the arrival of copies does not speak of
+      bulk::arrive(&ring.full[filled % Stages::kCount]);
     ++filled;
   }
 
@@ -234,16 +212,7 @@ private:
         copyBox(tile, to, from, place);
       else if (threadIdx.x == 0)
         loadBox(call, to, static_cast<int>(from), static_cast<int>(tile.column / 8) + place / (gated ? 16 : 8), static_cast<int>(tile.group),
-                &ring.full[filled % kStages]);
-    }
-  }
-
-  // What was asked for, to its stage; and asks for the next.
-  template <bool kVectors> __device__ void bringCodes(const CodesOfTile &source, Codes (&codes)[kBlocks], uint32_t stage, int64_t next) {
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      storeCodes(call, stage + i / kRowBlocks * kBoxBytes, i % kRowBlocks, codes[i]);
-      codes[i] = source.load<kVectors>(i, next);
+                &ring.full[filled % Stages::kCount]);
     }
   }
 
@@ -255,26 +224,8 @@ private:
     }
   }
 
-  template <bool kVectors>
-  __device__ void bringRows(const Tile &tile, const uint16_t *const (&rows)[kMostRows / kLines], uint32_t to, int64_t depth) {
-    for (int half = 0; half < (tile.isNarrow ? 2 : 1); ++half) {
-      const int64_t k = depth + half * wgmma::kTileDepth + chunk * 8;
-      const bool inside = k < call.depth;
-#pragma unroll
-      for (int i = 0; i < kMostRows / kLines; ++i) {
-        if (i * kLines >= tile.rows) break;
-        const uint32_t place = wgmma::chunkAt(to + half * kNarrowRows * wgmma::kTileRowBytes, i * kLines + line, chunk);
-        const uint16_t *from = rows[i] + (inside ? k : 0);
-        if constexpr (kVectors)
-          copyAsync(place, from, inside);
-        else
-          copyElements(place, from, inside);
-      }
-    }
-  }
-
   const Call &call;
-  Ring &ring;
+  Ring<Stages> &ring;
   const uint32_t stages;
   const bool gated;
   const int chunk = static_cast<int>(threadIdx.x) % 8, line = static_cast<int>(threadIdx.x) / 8;
@@ -286,95 +237,67 @@ private:
 // Of two times 64 weight rows, or one, with up to 128 rows.
 using Sums = float[2][kMostRows / 8][4];
 
-template <moert__format kFormat> class Consumer {
+// What consumers of all kinds of stages share. A `Kind` is derived from it, and has
+//
+//   template <int kRows> void multiplyNarrow(Sums &), multiplyWide(Sums &)    all stages of a tile, which are then released
+//
+// for tiles of 8 or 16 rows and, in steps of 16, up to kMostRows.
+template <typename StagesOfKind, typename Kind> class AnyConsumer {
 public:
-  __device__ Consumer(const Call &call, Ring &ring, uint32_t stages, float *finished)
+  using Stages = StagesOfKind;
+
+  __device__ AnyConsumer(const Call &call, Ring<Stages> &ring, uint32_t stages, float *finished)
       : call(call), ring(ring), stages(stages), finished(finished + warpgroup * kFinishedRows * kFinishedStride) {}
 
   // False: there is none.
   __device__ bool takeTile(bool gated) {
     awaitStage(0);
-    const Tile tile = ring.tiles[taken % kStages];
+    const Tile tile = ring.tiles[taken % Stages::kCount];
     if (tile.rows == 0) return false;
     Sums sums = {};
     if (call.depth == 0)
       release();
-    else if (tile.isNarrow)
-      multiplyNarrow(tile, sums);
     else
-      multiplyWide(tile, sums);
+      multiply(tile, sums);
     finishTile(tile, gated, sums);
     return true;
   }
 
-private:
+protected:
   // The address of the first stage that was not released, or of one behind it.
   __device__ uint32_t awaitStage(uint32_t behind) {
     const uint32_t position = taken + behind;
-    bulk::await(&ring.full[position % kStages], phaseOf(position));
+    bulk::await(&ring.full[position % Stages::kCount], phaseOf<Stages>(position));
     wgmma::publish();
-    return stages + position % kStages * kStageBytes;
+    return stages + position % Stages::kCount * Stages::kBytes;
   }
 
   __device__ void release() {
     __syncwarp();
-    if (lane == 0) bulk::arrive(&ring.empty[taken % kStages]);
+    if (lane == 0) bulk::arrive(&ring.empty[taken % Stages::kCount]);
     ++taken;
   }
 
-  template <int kRows> __device__ void multiplyNarrow(Sums &sums) {
-    for (int64_t i = stagesOf(call, true); i > 0; --i) {
-      const uint32_t stage = awaitStage(0);
-      wgmma::begin();
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int step = 0; step < wgmma::kTileDepth / wgmma::kStep; ++step)
-          wgmma::Product<kFormat, kRows>::add(sums[0], wgmma::describe(stage + half * kBoxBytes + warpgroup * (kBoxBytes / 2), step),
-                                              wgmma::describe(stage + kWeightBytes + half * kNarrowRows * wgmma::kTileRowBytes, step));
-      wgmma::commit();
-      wgmma::await<0>();
-      release();
-    }
-  }
+  const Call &call;
+  Ring<Stages> &ring;
+  const uint32_t stages;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x - kProducers) / 32, warpgroup = warp / 4;
+  float *const finished;
+  uint32_t taken = 0;
 
-  __device__ void multiplyNarrow(const Tile &tile, Sums &sums) {
-    if (tile.rows <= 8)
-      multiplyNarrow<8>(sums);
-    else
-      multiplyNarrow<16>(sums);
-  }
-
-  // The products of a stage begin while those of the one before still run.
-  template <int kRows> __device__ void multiplyWide(Sums &sums) {
-    const int64_t count = stagesOf(call, false);
-    for (int64_t i = 0; i < count; ++i) {
-      const uint32_t stage = awaitStage(i > 0);
-      wgmma::begin();
-#pragma unroll
-      for (int step = 0; step < wgmma::kTileDepth / wgmma::kStep; ++step)
-#pragma unroll
-        for (int block = 0; block < 2; ++block)
-          wgmma::Product<kFormat, kRows>::add(sums[block], wgmma::describe(stage + warpgroup * kBoxBytes + block * (kBoxBytes / 2), step),
-                                              wgmma::describe(stage + kWeightBytes, step));
-      wgmma::commit();
-      wgmma::await<1>();
-      if (i > 0) release();
-    }
-    wgmma::await<0>();
-    release();
-  }
-
-  __device__ void multiplyWide(const Tile &tile, Sums &sums) {
+private:
+  __device__ void multiply(const Tile &tile, Sums &sums) {
+    Kind &kind = static_cast<Kind &>(*this);
+    if (tile.isNarrow) return tile.rows <= 8 ? kind.template multiplyNarrow<8>(sums) : kind.template multiplyNarrow<16>(sums);
     switch ((tile.rows + 15) / 16) {
-    case 1: return multiplyWide<16>(sums);
-    case 2: return multiplyWide<32>(sums);
-    case 3: return multiplyWide<48>(sums);
-    case 4: return multiplyWide<64>(sums);
-    case 5: return multiplyWide<80>(sums);
-    case 6: return multiplyWide<96>(sums);
-    case 7: return multiplyWide<112>(sums);
-    default: return multiplyWide<128>(sums);
+    case 1: return kind.template multiplyWide<16>(sums);
+    case 2: return kind.template multiplyWide<32>(sums);
+    case 3: return kind.template multiplyWide<48>(sums);
+    case 4: return kind.template multiplyWide<64>(sums);
+    case 5: return kind.template multiplyWide<80>(sums);
+    case 6: return kind.template multiplyWide<96>(sums);
+    case 7: return kind.template multiplyWide<112>(sums);
+    default: return kind.template multiplyWide<128>(sums);
     }
   }
 
@@ -417,49 +340,79 @@ private:
         finishEight(call, tile.group, tile.firstRow + first + row, column, gated, finished + row * kFinishedStride + eight * (gated ? 16 : 8));
     }
   }
+};
 
-  const Call &call;
-  Ring &ring;
-  const uint32_t stages;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x - kProducers) / 32, warpgroup = warp / 4;
-  float *const finished;
-  uint32_t taken = 0;
+template <moert__format kFormat> class Consumer : public AnyConsumer<NumberStages, Consumer<kFormat>> {
+public:
+  using Stages = NumberStages;
+  using Base = AnyConsumer<Stages, Consumer<kFormat>>;
+  using Base::Base, Base::call, Base::warpgroup, Base::awaitStage, Base::release;
+
+  template <int kRows> __device__ void multiplyNarrow(Sums &sums) {
+    for (int64_t i = stagesOf<Stages>(call, true); i > 0; --i) {
+      const uint32_t stage = awaitStage(0);
+      wgmma::begin();
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int step = 0; step < wgmma::kTileDepth / wgmma::kStep; ++step)
+          wgmma::Product<kFormat, kRows>::add(sums[0], wgmma::describe(stage + half * kBoxBytes + warpgroup * (kBoxBytes / 2), step),
+                                              wgmma::describe(stage + Stages::kWeightBytes + half * kNarrowRows * wgmma::kTileRowBytes, step));
+      wgmma::commit();
+      wgmma::await<0>();
+      release();
+    }
+  }
+
+  // The products of a stage begin while those of the one before still run.
+  template <int kRows> __device__ void multiplyWide(Sums &sums) {
+    const int64_t count = stagesOf<Stages>(call, false);
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t stage = awaitStage(i > 0);
+      wgmma::begin();
+#pragma unroll
+      for (int step = 0; step < wgmma::kTileDepth / wgmma::kStep; ++step)
+#pragma unroll
+        for (int block = 0; block < 2; ++block)
+          wgmma::Product<kFormat, kRows>::add(sums[block], wgmma::describe(stage + warpgroup * kBoxBytes + block * (kBoxBytes / 2), step),
+                                              wgmma::describe(stage + Stages::kWeightBytes, step));
+      wgmma::commit();
+      wgmma::await<1>();
+      if (i > 0) release();
+    }
+    wgmma::await<0>();
+    release();
+  }
 };
 
 //===--- the kernel -------------------------------------------------------------------------------===//
 
-template <bool kCodes> __device__ void openRing(Ring &ring) {
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      bulk::openBarrier(&ring.full[i], (kCodes ? 2 : 1) * kProducers + 1); // the first producer also tells what the copy engine will bring
-      bulk::openBarrier(&ring.empty[i], kConsumers / 32);
-    }
-    bulk::publishBarriers();
-  }
-  __syncthreads();
-}
-
-template <moert__format kFormat, Activation kActivation, bool kCodes>
-__global__ void __launch_bounds__(kWarpgroupThreads, 1) sm90_moe_grouped_matmul_wgmma(const __grid_constant__ Call call) {
+// One warpgroup brings what the others multiply.
+template <typename Producer, typename Consumer> __device__ void multiplyTiles(const Call &call, bool gated) {
+  using Stages = typename Producer::Stages;
   extern __shared__ unsigned char shared[];
-  __shared__ Ring ring;
-  openRing<kCodes>(ring);
+  __shared__ Ring<Stages> ring;
+  openRing(ring);
   awaitStream();
   if (!callIsSound(call)) return;
-  const bool gated = isGated<kActivation>(call);
   const uint32_t stages = (bulk::sharedAddress(shared) + kAlignment - 1) / kAlignment * kAlignment;
   if (threadIdx.x < kProducers) {
     wgmma::shrinkRegisters<kProducerRegisters>();
-    Producer<kCodes> producer(call, ring, stages, gated);
+    Producer producer(call, ring, stages, gated);
     const int64_t tiles = countTiles(call);
     for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) producer.bring(tileAt<WarpgroupTiles>(call, number));
     producer.finish();
   } else {
     wgmma::growRegisters<kConsumerRegisters>();
-    float *finished = reinterpret_cast<float *>(shared + (stages - bulk::sharedAddress(shared)) + kStages * kStageBytes);
-    Consumer<kFormat> consumer(call, ring, stages, finished);
+    float *finished = reinterpret_cast<float *>(shared + (stages - bulk::sharedAddress(shared)) + Stages::kCount * Stages::kBytes);
+    Consumer consumer(call, ring, stages, finished);
     while (consumer.takeTile(gated));
   }
+}
+
+template <moert__format kFormat, Activation kActivation>
+__global__ void __launch_bounds__(kWarpgroupThreads, 1) sm90_moe_grouped_matmul_wgmma(const __grid_constant__ Call call) {
+  multiplyTiles<Producer, Consumer<kFormat>>(call, isGated<kActivation>(call));
 }
 
 } // namespace grouped_matmul
