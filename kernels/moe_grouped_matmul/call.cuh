@@ -41,7 +41,7 @@ struct Indices { // i32 or ui32
 };
 
 struct Call {
-  CUtensorMap map; // of the weights: mapWeights in launch.cu
+  CUtensorMap map, wideMap; // of the weights: launch.cu
   int64_t groups, rows, columns, depth, inRows, outColumns;
   const void *in, *weights, *bias; // bias may be NULL
   void *out;
@@ -55,7 +55,7 @@ struct Call {
   moert__swiglu_form form;
   bool readsVectors, writesVectors; // rows, of rows and weights and of out, begin at multiples of 16 bytes
   bool readsScales;                 // those of a stage do at multiples of their size
-  bool isMapped;                    // the copy engine has a map of the weights
+  bool isMapped;                    // the copy engine has maps of the weights
   Plan *plan;
   moert__fault *fault;
   int op;

@@ -109,22 +109,43 @@ PFN_cuTensorMapEncodeTiled_v12000 findEncoder() {
   return encoder;
 }
 
-// A box is 64 elements of 128 weight rows, of gated ones eight of either half in turn: dimensions are elements, eight rows, halves, eights of a half,
-// groups. Without a map the kernel copies by itself what begins anywhere, or is larger than the engine's coordinates.
-void mapWeights(Call *call, moert__format format) {
+// What a map says of an element, and of its boxes.
+struct Box {
+  CUtensorMapDataType type;
+  int64_t bytesOfRow; // in memory
+  int elements, rows; // of the box
+  CUtensorMapSwizzle swizzle;
+};
+
+// A box has some elements of some weight rows, of gated ones eight of either half in turn: dimensions are elements, eight rows, halves, eights of a
+// half, groups.
+bool mapWeights(const Call &call, const Box &box, int64_t elements, CUtensorMap *map) {
   const PFN_cuTensorMapEncodeTiled_v12000 encode = findEncoder();
+  if (!encode) return false;
+  const auto size = [](int64_t value) { return static_cast<cuuint64_t>(value); };
+  const int64_t halves = call.swiglu ? 2 : 1, row = box.bytesOfRow;
+  const cuuint64_t sizes[] = {size(elements), 8, size(halves), size(call.columns / halves / 8), size(call.groups)};
+  const cuuint64_t strides[] = {size(row), size(call.columns / halves * row), size(8 * row), size(call.columns * row)};
+  const cuuint32_t boxes[] = {static_cast<cuuint32_t>(box.elements), 8, static_cast<cuuint32_t>(halves),
+                              static_cast<cuuint32_t>(box.rows / 8 / halves), 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1, 1};
+  return encode(map, box.type, 5, const_cast<void *>(call.weights), sizes, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, box.swizzle,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Without maps the kernel copies by itself what begins anywhere, or is larger than the engine's coordinates.
+void mapWeights(Call *call, moert__format format, bool codes) {
   const int64_t kMost = INT32_MAX;
   const bool fits = call->depth <= kMost && call->columns <= kMost && call->groups <= kMost;
-  if (!encode || !fits || !call->readsVectors || call->depth == 0 || call->columns == 0 || call->groups == 0) return;
-  const auto size = [](int64_t value) { return static_cast<cuuint64_t>(value); };
-  const int64_t halves = call->swiglu ? 2 : 1, row = call->depth * 2;
-  const cuuint64_t sizes[] = {size(call->depth), 8, size(halves), size(call->columns / halves / 8), size(call->groups)};
-  const cuuint64_t strides[] = {size(row), size(call->columns / halves * row), size(8 * row), size(call->columns * row)};
-  const cuuint32_t box[] = {wgmma::kTileDepth, 8, static_cast<cuuint32_t>(halves), static_cast<cuuint32_t>(kBoxRows / 8 / halves), 1};
-  const cuuint32_t steps[] = {1, 1, 1, 1, 1};
-  const CUtensorMapDataType type = format == MOERT__BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  call->isMapped = encode(&call->map, type, 5, const_cast<void *>(call->weights), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  if (!fits || !call->readsVectors || call->depth == 0 || call->columns == 0 || call->groups == 0) return;
+  if (codes) {
+    const Box narrow = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kNarrowDepth / 2, kBoxRows, CU_TENSOR_MAP_SWIZZLE_128B};
+    const Box wide = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kWideDepth / 2, 2 * kBoxRows, CU_TENSOR_MAP_SWIZZLE_32B};
+    call->isMapped = mapWeights(*call, narrow, call->depth / 2, &call->map) && mapWeights(*call, wide, call->depth / 2, &call->wideMap);
+  } else {
+    const CUtensorMapDataType type = format == MOERT__BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    call->isMapped = mapWeights(*call, {type, call->depth * 2, wgmma::kTileDepth, kBoxRows, CU_TENSOR_MAP_SWIZZLE_128B}, call->depth, &call->map);
+  }
 }
 
 //===--- launches ---------------------------------------------------------------------------------===//
@@ -169,7 +190,7 @@ moert_status moert__cuda_moe_grouped_matmul(const moert_moe_grouped_matmul_param
   status = moert_context_allocate(context, static_cast<int64_t>(sizeof(Plan)) + checked.groups * static_cast<int64_t>(sizeof(int64_t)), &plan);
   if (status) return status;
   Call call = makeCall(checked, args, context, static_cast<Plan *>(plan));
-  if (checked.in.format != MOERT__F32 && !checked.codes.there) mapWeights(&call, checked.in.format);
+  if (checked.in.format != MOERT__F32) mapWeights(&call, checked.in.format, checked.codes.there);
   status = launchAll(call, product, context);
   moert__arena_rewind(context, mark);
   return status;

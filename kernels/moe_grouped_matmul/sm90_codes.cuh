@@ -22,7 +22,7 @@ constexpr int kChunkCodes = 32; // of sixteen bytes
 
 // A stage is codes, scales for every sixteen of them, scales as they are in memory, and rows.
 struct CodesStages {
-  static constexpr int kCount = 6, kArrivals = kProducers;
+  static constexpr int kCount = 6, kArrivals = kProducers + 1; // as in NumberStages
   static constexpr int kNarrowDepth = 256, kWideDepth = wgmma::kTileDepth;
   static constexpr int kRawBytes = kProducers * 16;
 
@@ -100,7 +100,7 @@ __device__ inline uint4 expandScales(bool isNvfp4, uint32_t word) {
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-// What weight rows of a tile have in memory, those that lie a multiple of sixteen behind a place: rows behind the last repeat it, as in weightRowOf.
+// Scales of weight rows of a tile that lie a multiple of sixteen behind a place: rows behind the last repeat it, as in weightRowOf.
 class RowsBehind {
 public:
   __device__ RowsBehind(const Call &call, const Tile &tile, int place, bool gated, const void *data, int64_t bytes)
@@ -123,12 +123,10 @@ private:
   int most; // columns to the last, of the gate or of the up projection
 };
 
-class CodesProducer {
+class CodesProducer : public AnyProducer<CodesStages> {
 public:
-  using Stages = CodesStages;
-
   __device__ CodesProducer(const Call &call, Ring<Stages> &ring, uint32_t stages, bool gated)
-      : call(call), ring(ring), stages(stages), gated(gated), isNvfp4(call.codesFormat == MOERT__NVFP4) {}
+      : AnyProducer(call, ring, stages, gated), isNvfp4(call.codesFormat == MOERT__NVFP4) {}
 
   __device__ void bring(const Tile &tile) {
     if (tile.isNarrow)
@@ -139,43 +137,44 @@ public:
 
   // Behind the last tile.
   __device__ void finish() {
-    openStage(Tile{});
+    openStage(Tile{}, 0);
     awaitCopies<0>();
     for (const uint32_t last = filled + 1; told < last;) tell();
   }
 
 private:
   template <bool kNarrow> __device__ void bringTile(const Tile &tile) {
-    if (call.readsVectors)
+    if (call.isMapped)
       bringTile<kNarrow, true>(tile);
     else
       bringTile<kNarrow, false>(tile);
   }
 
-  template <bool kNarrow, bool kVectors> __device__ void bringTile(const Tile &tile) {
-    constexpr int kDepth = Stages::depth(kNarrow), kChunks = kDepth / kChunkCodes, kRows = kProducers / kChunks; // weight rows at a time
-    constexpr int kCopies = Stages::weightRows(kNarrow) / kRows;
-    const int row = static_cast<int>(threadIdx.x) / kChunks, chunk = static_cast<int>(threadIdx.x) % kChunks;
-    const RowsBehind codes(call, tile, row, gated, call.weights, call.depth / 2);
+  template <bool kNarrow, bool kMapped> __device__ void bringTile(const Tile &tile) {
     const RowsBehind scales(call, tile, static_cast<int>(threadIdx.x), gated, call.codesScales, call.depth / blockSize());
     const TileRows<kNarrow ? kNarrowRows : kMostRows> rows(call, tile);
     const int64_t count = stagesOf<Stages>(call, kNarrow);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t depth = i * kDepth, k = depth + chunk * kChunkCodes;
-      const uint32_t stage = openStage(tile);
-#pragma unroll
-      for (int j = 0; j < kCopies; ++j) {
-        const uint32_t to = packedChunkAt<kChunks>(stage, j * kRows + row, chunk);
-        const uint8_t *from = codes.at(j * kRows) + (k < call.depth ? k / 2 : 0);
-        if constexpr (kVectors)
-          copyAsync(to, from, k < call.depth);
-        else
-          copyBytes(to, from, (call.depth - k) / 2);
-      }
+      const int64_t depth = i * Stages::depth(kNarrow);
+      const uint32_t stage = openStage(tile, kMapped ? Stages::scalesAt(kNarrow) : 0);
+      if constexpr (!kMapped)
+        copyCodes<kNarrow>(tile, stage, depth);
+      else if (threadIdx.x == 0)
+        loadBox(kNarrow ? call.map : call.wideMap, tile, 0, gated, depth / 2, stage, &ring.full[filled % Stages::kCount]);
 #pragma unroll
       for (int j = 0; j < (kNarrow ? 1 : 2); ++j) bringScales<kNarrow>(stage + Stages::rawAt(kNarrow), j, scales.at(j * kBoxRows), depth);
-      rows.bring<kVectors>(stage + Stages::rowsAt(kNarrow), depth, kDepth);
+      rows.template bring<kMapped>(stage + Stages::rowsAt(kNarrow), depth, Stages::depth(kNarrow));
       closeStage(kNarrow, depth);
+    }
+  }
+
+  template <bool kNarrow> __device__ void copyCodes(const Tile &tile, uint32_t stage, int64_t depth) const {
+    constexpr int kChunks = Stages::depth(kNarrow) / kChunkCodes, kRows = kProducers / kChunks; // weight rows at a time
+    const int row = static_cast<int>(threadIdx.x) / kChunks, chunk = static_cast<int>(threadIdx.x) % kChunks;
+    const int64_t k = depth + chunk * kChunkCodes;
+    for (int i = 0; i < Stages::weightRows(kNarrow); i += kRows) {
+      const uint8_t *from = static_cast<const uint8_t *>(call.weights) + weightRowOf(call, tile, i + row, gated) * (call.depth / 2);
+      copyBytes(packedChunkAt<kChunks>(stage, i + row, chunk), from + k / 2, (call.depth - k) / 2);
     }
   }
 
@@ -211,14 +210,6 @@ private:
 
   // Of the scales of a wide stage in their word.
   __device__ int shiftOf(int64_t depth) const { return isNvfp4 || depth / Stages::kWideDepth % 2 == 0 ? 0 : 16; }
-
-  // The stage's address.
-  __device__ uint32_t openStage(const Tile &tile) {
-    const int stage = filled % Stages::kCount;
-    bulk::await(&ring.empty[stage], phaseOf<Stages>(filled) ^ 1);
-    if (threadIdx.x == 0) ring.tiles[stage] = tile;
-    return stages + stage * Stages::kBytes;
-  }
 
   __device__ void closeStage(bool isNarrow, int64_t depth) {
     closeCopies();
@@ -259,11 +250,8 @@ private:
                   expandScales(isNvfp4, words[i]));
   }
 
-  const Call &call;
-  Ring<Stages> &ring;
-  const uint32_t stages;
-  const bool gated, isNvfp4;
-  uint32_t filled = 0, told = 0;
+  const bool isNvfp4;
+  uint32_t told = 0;
   uint32_t kinds = 0; // of the last stages, two bits each: narrow; scales are in the upper half of a word
 };
 

@@ -110,9 +110,12 @@ __device__ inline void copyElements(uint32_t to, const uint16_t *from, bool insi
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
 }
 
-__device__ inline void loadBox(const Call &call, uint32_t to, int depth, int eight, int group, unsigned long long *barrier) {
+// `place` is that of the box's first weight row in the tile; `depth` is in elements of the map.
+__device__ inline void loadBox(const CUtensorMap &map, const Tile &tile, int place, bool gated, int64_t depth, uint32_t to,
+                               unsigned long long *barrier) {
+  const int eight = static_cast<int>(tile.column / 8) + place / (gated ? 16 : 8);
   asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %3, %4, %5}], [%6];" ::"r"(to),
-               "l"(&call.map), "r"(depth), "r"(0), "r"(eight), "r"(group), "r"(bulk::sharedAddress(barrier))
+               "l"(&map), "r"(static_cast<int>(depth)), "r"(0), "r"(eight), "r"(static_cast<int>(tile.group)), "r"(bulk::sharedAddress(barrier))
                : "memory");
 }
 
@@ -151,11 +154,35 @@ private:
   const uint16_t *rows[kMost / kLines];
 };
 
-class Producer {
+// What producers of all kinds of stages share.
+template <typename StagesOfKind> class AnyProducer {
 public:
-  using Stages = NumberStages;
+  using Stages = StagesOfKind;
 
-  __device__ Producer(const Call &call, Ring<Stages> &ring, uint32_t stages, bool gated) : call(call), ring(ring), stages(stages), gated(gated) {}
+  __device__ AnyProducer(const Call &call, Ring<Stages> &ring, uint32_t stages, bool gated) : call(call), ring(ring), stages(stages), gated(gated) {}
+
+protected:
+  // The address of the next stage, which the copy engine will bring so many bytes to.
+  __device__ uint32_t openStage(const Tile &tile, uint32_t bytes) {
+    const int stage = filled % Stages::kCount;
+    bulk::await(&ring.empty[stage], phaseOf<Stages>(filled) ^ 1);
+    if (threadIdx.x == 0) {
+      ring.tiles[stage] = tile;
+      bulk::arriveForBytes(&ring.full[stage], bytes);
+    }
+    return stages + stage * Stages::kBytes;
+  }
+
+  const Call &call;
+  Ring<Stages> &ring;
+  const uint32_t stages;
+  const bool gated;
+  uint32_t filled = 0;
+};
+
+class Producer : public AnyProducer<NumberStages> {
+public:
+  using AnyProducer::AnyProducer;
 
   __device__ void bring(const Tile &tile) {
     if (call.readsVectors && call.isMapped)
@@ -184,17 +211,6 @@ private:
     }
   }
 
-  // The stage's address.
-  __device__ uint32_t openStage(const Tile &tile, uint32_t bytes) {
-    const int stage = filled % Stages::kCount;
-    bulk::await(&ring.empty[stage], phaseOf<Stages>(filled) ^ 1);
-    if (threadIdx.x == 0) {
-      ring.tiles[stage] = tile;
-      bulk::arriveForBytes(&ring.full[stage], bytes);
-    }
-    return stages + stage * Stages::kBytes;
-  }
-
   template <bool kVectors> __device__ void closeStage() {
     if constexpr (kVectors)
       arriveWithCopies(&ring.full[filled % Stages::kCount]);
@@ -211,8 +227,7 @@ private:
       if (!call.isMapped)
         copyBox(tile, to, from, place);
       else if (threadIdx.x == 0)
-        loadBox(call, to, static_cast<int>(from), static_cast<int>(tile.column / 8) + place / (gated ? 16 : 8), static_cast<int>(tile.group),
-                &ring.full[filled % Stages::kCount]);
+        loadBox(call.map, tile, place, gated, from, to, &ring.full[filled % Stages::kCount]);
     }
   }
 
@@ -224,12 +239,7 @@ private:
     }
   }
 
-  const Call &call;
-  Ring<Stages> &ring;
-  const uint32_t stages;
-  const bool gated;
   const int chunk = static_cast<int>(threadIdx.x) % 8, line = static_cast<int>(threadIdx.x) / 8;
-  uint32_t filled = 0;
 };
 
 //===--- the warpgroups that multiply ---------------------------------------------------------------===//
