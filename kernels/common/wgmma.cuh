@@ -22,10 +22,12 @@ constexpr int kStep = 16;          // elements that one instruction multiplies
 // Where a chunk of a row lies.
 __device__ inline uint32_t chunkAt(uint32_t tile, int row, int chunk) { return tile + row * kTileRowBytes + ((chunk ^ (row & 7)) * 16); }
 
-// What the instruction is told of a tile that begins `step` times 16 elements into its rows: 128-byte swizzle, eight rows in 1024 bytes.
-__device__ inline uint64_t describe(uint32_t tile, int step) {
-  const uint64_t kSwizzle128 = 1ull << 62, kEightRows = static_cast<uint64_t>(1024 / 16) << 32, kUnused = 1ull << 16;
-  return kSwizzle128 | kEightRows | kUnused | ((tile + step * kStep * 2) / 16 & 0x3fff);
+// What the instruction is told of a tile that is `offset` bytes behind another, and begins `step` times 16 elements into its rows: 128-byte swizzle,
+// eight rows in 1024 bytes. What depends on `tile` alone is the same for all that lie behind it.
+__device__ inline uint64_t describe(uint32_t tile, int offset, int step) {
+  const uint64_t kSwizzle128 = 1ull << 62, kEightRows = static_cast<uint64_t>(1024 / 16) << 32;
+  const uint32_t kUnused = 1u << 16;
+  return kSwizzle128 | kEightRows | ((tile / 16 | kUnused) + static_cast<uint32_t>(offset + step * kStep * 2) / 16);
 }
 
 // In front of the first product, and wherever threads have touched the sums.

@@ -1,8 +1,8 @@
 //===- sm90_codes.cuh - moe.grouped_matmul with weights of 4 bits by warpgroups -------------------------===//
 //
 // Tiles and warpgroups are those of sm90_wgmma.cuh. Codes come to a stage as they are in memory, and become numbers in the registers of those who
-// multiply: code times scale, which bf16 holds, so that a product has the bits of the one with the same weights in bf16. Shared memory is written
-// and read for 4 bits a weight, not for 16.
+// multiply, by a table of the pairs of codes: code times scale, which bf16 holds, so that a product has the bits of the one with the same weights in
+// bf16. Shared memory is written and read for 4 bits a weight, not for 16.
 //
 //   wide tile     a stage is 64 deep
 //   narrow tile   a stage is 256 deep
@@ -14,6 +14,7 @@
 #define MOE_KERNELS_GROUPED_MATMUL_SM90_CODES_CUH
 
 #include "kernels/moe_grouped_matmul/sm90_wgmma.cuh"
+#include "lib/reference/formats.h"
 
 namespace grouped_matmul {
 
@@ -22,7 +23,7 @@ constexpr int kChunkCodes = 32; // of sixteen bytes
 
 // A stage is codes, scales for every sixteen of them, scales as they are in memory, and rows.
 struct CodesStages {
-  static constexpr int kCount = 6, kArrivals = kProducers + 1; // as in NumberStages
+  static constexpr int kCount = 5, kArrivals = kProducers + 1; // as in NumberStages
   static constexpr int kNarrowDepth = 256, kWideDepth = wgmma::kTileDepth;
   static constexpr int kRawBytes = kProducers * 16;
 
@@ -40,9 +41,9 @@ static_assert(2 * kBoxRows * (CodesStages::kWideDepth / 2 + CodesStages::kWideDe
               "a stage of a wide tile is no larger");
 static_assert(CodesStages::kBytes % kAlignment == 0, "stages begin where tiles may");
 
-// Where a chunk of sixteen bytes lies, of rows of so many chunks: those of eight rows in different banks.
-template <int kChunks> __device__ uint32_t packedChunkAt(uint32_t rows, int row, int chunk) {
-  return rows + (row * kChunks + (chunk ^ (row / (8 / kChunks) & (kChunks - 1)))) * 16;
+// Where a chunk of sixteen bytes lies, of rows of so many chunks: those of eight rows in different banks. Eight rows on it is eight rows' bytes on.
+template <int kChunks> __device__ uint32_t packedChunkAt(int row, int chunk) {
+  return (row * kChunks * 16 | (row / (8 / kChunks) & (kChunks - 1)) * 16) ^ chunk * 16;
 }
 
 __device__ inline uint4 loadShared(uint32_t from) {
@@ -64,7 +65,7 @@ __device__ inline void storeShared(uint32_t to, const uint4 &value) {
 //===--- the warpgroup that brings ------------------------------------------------------------------===//
 
 // Stages that are on their way when the one before them is told.
-constexpr int kAhead = 4;
+constexpr int kAhead = 3;
 static_assert(kAhead < CodesStages::kCount, "the oldest of them is told before its place is awaited");
 
 template <int kBytes> __device__ void copyBytesAsync(uint32_t to, const void *from) {
@@ -100,29 +101,6 @@ __device__ inline uint4 expandScales(bool isNvfp4, uint32_t word) {
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-// Scales of weight rows of a tile that lie a multiple of sixteen behind a place: rows behind the last repeat it, as in weightRowOf.
-class RowsBehind {
-public:
-  __device__ RowsBehind(const Call &call, const Tile &tile, int place, bool gated, const void *data, int64_t bytes)
-      : data(static_cast<const uint8_t *>(data)), bytes(bytes), gated(gated) {
-    const int64_t column = tile.column + (gated ? place / 16 * 8 + place % 8 : place), left = call.outColumns - 1 - column;
-    first = tile.group * call.columns + (gated && place % 16 >= 8 ? call.outColumns : 0) + column;
-    most = static_cast<int>(left < 2 * kBoxRows ? left : 2 * kBoxRows);
-  }
-
-  __device__ const uint8_t *at(int places) const {
-    const int columns = gated ? places / 2 : places;
-    return data + (first + (columns < most ? columns : most)) * bytes;
-  }
-
-private:
-  const uint8_t *const data;
-  const int64_t bytes; // of a row
-  const bool gated;
-  int64_t first;
-  int most; // columns to the last, of the gate or of the up projection
-};
-
 class CodesProducer : public AnyProducer<CodesStages> {
 public:
   __device__ CodesProducer(const Call &call, Ring<Stages> &ring, uint32_t stages, bool gated)
@@ -151,7 +129,11 @@ private:
   }
 
   template <bool kNarrow, bool kMapped> __device__ void bringTile(const Tile &tile) {
-    const RowsBehind scales(call, tile, static_cast<int>(threadIdx.x), gated, call.codesScales, call.depth / blockSize());
+    constexpr int kScaleRows = Stages::weightRows(kNarrow) / kProducers;
+    const uint8_t *scales[kScaleRows];
+#pragma unroll
+    for (int j = 0; j < kScaleRows; ++j)
+      scales[j] = call.codesScales + weightRowOf(call, tile, j * kProducers + static_cast<int>(threadIdx.x), gated) * (call.depth / blockSize());
     const TileRows<kNarrow ? kNarrowRows : kMostRows> rows(call, tile);
     const int64_t count = stagesOf<Stages>(call, kNarrow);
     for (int64_t i = 0; i < count; ++i) {
@@ -162,7 +144,7 @@ private:
       else if (threadIdx.x == 0)
         loadBox(kNarrow ? call.map : call.wideMap, tile, 0, gated, depth / 2, stage, &ring.full[filled % Stages::kCount]);
 #pragma unroll
-      for (int j = 0; j < (kNarrow ? 1 : 2); ++j) bringScales<kNarrow>(stage + Stages::rawAt(kNarrow), j, scales.at(j * kBoxRows), depth);
+      for (int j = 0; j < kScaleRows; ++j) bringScales<kNarrow>(stage + Stages::rawAt(kNarrow), j, scales[j], depth);
       rows.template bring<kMapped>(stage + Stages::rowsAt(kNarrow), depth, Stages::depth(kNarrow));
       closeStage(kNarrow, depth);
     }
@@ -174,7 +156,7 @@ private:
     const int64_t k = depth + chunk * kChunkCodes;
     for (int i = 0; i < Stages::weightRows(kNarrow); i += kRows) {
       const uint8_t *from = static_cast<const uint8_t *>(call.weights) + weightRowOf(call, tile, i + row, gated) * (call.depth / 2);
-      copyBytes(packedChunkAt<kChunks>(stage, i + row, chunk), from + k / 2, (call.depth - k) / 2);
+      copyBytes(stage + packedChunkAt<kChunks>(i + row, chunk), from + k / 2, (call.depth - k) / 2);
     }
   }
 
@@ -238,7 +220,7 @@ private:
     const uint32_t words[4] = {raw.x, isNvfp4 ? raw.y : raw.x >> 16, isNvfp4 ? raw.z : raw.y, isNvfp4 ? raw.w : raw.y >> 16};
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      storeShared(packedChunkAt<4>(stage + Stages::scalesAt(true), static_cast<int>(threadIdx.x), i), expandScales(isNvfp4, words[i]));
+      storeShared(stage + Stages::scalesAt(true) + packedChunkAt<4>(static_cast<int>(threadIdx.x), i), expandScales(isNvfp4, words[i]));
   }
 
   __device__ void expandWide(uint32_t stage, int shift) const {
@@ -246,7 +228,7 @@ private:
     const uint32_t words[2] = {raw.x >> shift, raw.y >> shift};
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      storeShared(packedChunkAt<1>(stage + Stages::scalesAt(false), i * kBoxRows + static_cast<int>(threadIdx.x), 0),
+      storeShared(stage + Stages::scalesAt(false) + packedChunkAt<1>(i * kProducers + static_cast<int>(threadIdx.x), 0),
                   expandScales(isNvfp4, words[i]));
   }
 
@@ -257,26 +239,28 @@ private:
 
 //===--- the warpgroups that multiply ---------------------------------------------------------------===//
 
-// What a thread multiplies of 64 weight rows, as deep as the codes of a chunk.
-constexpr int kSteps = kChunkCodes / wgmma::kStep;
-using Numbers = uint32_t[kSteps][4];
-
 __device__ inline uint32_t multiplyPairs(uint32_t a, uint32_t b) {
   uint32_t product;
   asm volatile("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
 
-// The numbers that stand for a thread's codes, without scales, in pairs. Of the eight codes of each of two words it has a byte, which `place`
-// selects.
-//
-// The three lower bits of a code, where bf16 has the end of the exponent and the beginning of the fraction, are 2^-126 times its magnitude.
-__device__ inline void decodePairs(uint32_t firstWord, uint32_t secondWord, uint32_t place, uint32_t *first, uint32_t *second) {
-  const uint32_t kMagnitude = 0x01c001c0, kSign = 0x80008000, kFactor = 0x7e807e80;
-  const uint32_t bytes = __byte_perm(firstWord, secondWord, place); // both, and both again
-  const uint32_t codes = __byte_perm(bytes << 4, bytes, 0x7610);    // even codes in the lower half, odd ones in the upper
-  *first = multiplyPairs((codes >> 6 & kMagnitude) | (codes & kSign), kFactor);
-  *second = multiplyPairs((codes << 2 & kMagnitude) | (codes << 8 & kSign), kFactor);
+// The two numbers of every byte of codes, as a pair of bf16: once for each lane of a warp, in its own bank.
+constexpr int kLanes = 32;
+using CodesTable = uint32_t[256][kLanes];
+
+// Of the block.
+__device__ inline CodesTable &codesTable() {
+  __shared__ CodesTable table;
+  return table;
+}
+
+// In front of the block's barrier.
+__device__ inline void fillTable() {
+  for (int i = static_cast<int>(threadIdx.x); i < 256 * kLanes; i += kWarpgroupThreads) {
+    const uint32_t codes = static_cast<uint32_t>(i / kLanes);
+    codesTable()[codes][i % kLanes] = pairTo16Bits<MOERT__BF16>(moert__e2m1_to_f32(codes & 15), moert__e2m1_to_f32(codes >> 4));
+  }
 }
 
 class CodesConsumer : public AnyConsumer<CodesStages, CodesConsumer> {
@@ -287,31 +271,32 @@ public:
   template <int kRows> __device__ void multiplyWide(Sums &sums) { multiplyStages<kRows, false>(sums); }
 
 private:
-  // Before scales are applied.
-  struct Decoded {
-    Numbers numbers;
+  // What a thread multiplies of 64 weight rows in so many steps, before scales are applied.
+  template <int kSteps> struct Decoded {
+    uint32_t pairs[kSteps][4];
     uint32_t scales[kSteps][2]; // of a row, and of that eight behind it
   };
 
-  // A unit is a chunk deep and has 64 weight rows. Codes of the next are decoded while this one is multiplied, all but their scales: what the tensor
-  // cores read may not change meanwhile.
+  // A unit is some chunks deep and has 64 weight rows. Codes of the next are decoded while this one is multiplied, all but their scales: what the
+  // tensor cores read may not change meanwhile.
   template <int kRows, bool kNarrow> __device__ void multiplyStages(Sums &sums) {
-    constexpr int kBlocks = kNarrow ? 1 : 2, kUnits = Stages::depth(kNarrow) / kChunkCodes * kBlocks;
+    constexpr int kBlocks = kNarrow ? 1 : 2, kUnitChunks = kNarrow ? 2 : 1, kSteps = kUnitChunks * kChunkSteps;
+    constexpr int kUnits = Stages::depth(kNarrow) / (kUnitChunks * kChunkCodes) * kBlocks;
     uint32_t stage = awaitStage(0);
-    Decoded decoded;
-    decode<kNarrow>(stage, 0, &decoded);
+    Decoded<kSteps> decoded;
+    decode<kNarrow>(stage, 0, 0, &decoded);
     for (int64_t left = stagesOf<Stages>(call, kNarrow); left > 0; --left) {
       uint32_t next = stage;
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit) {
-        Numbers numbers;
+        uint32_t numbers[kSteps][4];
         scale(decoded, numbers);
-        multiply<kRows, kNarrow>(sums[unit % kBlocks], numbers, stage, unit / kBlocks);
+        multiply<kRows, kNarrow>(sums[unit % kBlocks], numbers, stage, unit / kBlocks * kSteps);
         if (unit + 1 < kUnits) {
-          decode<kNarrow>(stage, unit + 1, &decoded);
+          decode<kNarrow>(stage, (unit + 1) % kBlocks, (unit + 1) / kBlocks * kUnitChunks, &decoded);
         } else if (left > 1) {
           next = awaitStage(1);
-          decode<kNarrow>(next, 0, &decoded);
+          decode<kNarrow>(next, 0, 0, &decoded);
         }
         wgmma::await<0>();
       }
@@ -320,50 +305,60 @@ private:
     }
   }
 
-  template <bool kNarrow> __device__ void decode(uint32_t stage, int unit, Decoded *decoded) const {
-    constexpr int kBlocks = kNarrow ? 1 : 2, kChunks = Stages::depth(kNarrow) / kChunkCodes;
-    const int chunk = unit / kBlocks, first = (warpgroup * kBlocks + unit % kBlocks) * 64 + warp % 4 * 16 + lane / 4;
+  template <bool kNarrow, int kSteps> __device__ void decode(uint32_t stage, int block, int firstChunk, Decoded<kSteps> *decoded) const {
+    constexpr int kChunks = Stages::depth(kNarrow) / kChunkCodes;
+    const int row = (warpgroup * (kNarrow ? 1 : 2) + block) * 64 + warp % 4 * 16 + lane / 4;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first + half * 8;
-      const uint4 codes = loadShared(packedChunkAt<kChunks>(stage, row, chunk));
-      const uint2 scales = loadSharedPair(packedChunkAt<kChunks / 2>(stage + Stages::scalesAt(kNarrow), row, chunk / 2) + chunk % 2 * 8);
-      decodePairs(codes.x, codes.y, place, &decoded->numbers[0][half], &decoded->numbers[0][2 + half]);
-      decodePairs(codes.z, codes.w, place, &decoded->numbers[1][half], &decoded->numbers[1][2 + half]);
-      decoded->scales[0][half] = scales.x;
-      decoded->scales[1][half] = scales.y;
-    }
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < kSteps / kChunkSteps; ++i) {
+        const int chunk = firstChunk + i, step = i * kChunkSteps;
+        const uint4 codes = loadShared(stage + packedChunkAt<kChunks>(row, chunk) + half * 8 * kChunks * 16);
+        const uint2 scales =
+            loadSharedPair(stage + Stages::scalesAt(kNarrow) + packedChunkAt<kChunks / 2>(row, chunk / 2) + half * 8 * kChunks * 8 + chunk % 2 * 8);
+        decoded->pairs[step][half] = pairOf(codes.x);
+        decoded->pairs[step][2 + half] = pairOf(codes.y);
+        decoded->pairs[step + 1][half] = pairOf(codes.z);
+        decoded->pairs[step + 1][2 + half] = pairOf(codes.w);
+        decoded->scales[step][half] = scales.x;
+        decoded->scales[step + 1][half] = scales.y;
+      }
   }
 
-  __device__ void scale(const Decoded &decoded, Numbers &numbers) const {
+  // Of the thread's two of eight codes: those whose byte is its place in a group of four lanes.
+  __device__ uint32_t pairOf(uint32_t codes) const {
+    const uint32_t kEntry = sizeof(uint32_t[kLanes]), kEntries = 255 * kEntry;
+    const uint32_t entry = (__funnelshift_r(codes, codes, rotation) & kEntries) | laneOffset;
+    return *reinterpret_cast<const uint32_t *>(reinterpret_cast<const char *>(codesTable()) + entry);
+  }
+
+  template <int kSteps> __device__ void scale(const Decoded<kSteps> &decoded, uint32_t (&numbers)[kSteps][4]) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) numbers[step][i] = multiplyPairs(decoded.numbers[step][i], decoded.scales[step][i % 2]);
+      for (int i = 0; i < 4; ++i) numbers[step][i] = multiplyPairs(decoded.pairs[step][i], decoded.scales[step][i % 2]);
   }
 
-  template <int kRows, bool kNarrow>
-  __device__ void multiply(float (&sums)[kMostRows / 8][4], const Numbers &numbers, uint32_t stage, int chunk) const {
-    const int before = chunk * kSteps; // steps
-    const uint32_t tile = stage + Stages::rowsAt(kNarrow) + before / kTileSteps * kNarrowRows * wgmma::kTileRowBytes;
+  template <int kRows, bool kNarrow, int kSteps>
+  __device__ void multiply(float (&sums)[kMostRows / 8][4], const uint32_t (&numbers)[kSteps][4], uint32_t stage, int before) const {
+    const int tile = Stages::rowsAt(kNarrow) + before / kTileSteps * kNarrowRows * wgmma::kTileRowBytes;
     wgmma::begin();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-      wgmma::RegisterProduct<MOERT__BF16, kRows>::add(sums, numbers[step], wgmma::describe(tile, before % kTileSteps + step));
+      wgmma::RegisterProduct<MOERT__BF16, kRows>::add(sums, numbers[step], wgmma::describe(stage, tile, before % kTileSteps + step));
     wgmma::commit();
   }
 
-  static constexpr int kTileSteps = wgmma::kTileDepth / wgmma::kStep;
+  static constexpr int kTileSteps = wgmma::kTileDepth / wgmma::kStep, kChunkSteps = kChunkCodes / wgmma::kStep;
 
-  // For __byte_perm: the byte of two words that has the thread's codes, that of the second below that of the first, twice.
-  const uint32_t place = static_cast<uint32_t>(lane % 4) * 0x1111 + 0x0404;
+  const uint32_t rotation = static_cast<uint32_t>(lane % 4 * 8 - 7) & 31, laneOffset = static_cast<uint32_t>(lane * 4); // of pairOf
 };
 
 //===--- the kernel -------------------------------------------------------------------------------===//
 
-// Of a name that the profiler's list of kernels shows beside that of numbers.
 template <Activation kActivation>
 __global__ void __launch_bounds__(kWarpgroupThreads, 1) sm90_moe_grouped_matmul_codes(const __grid_constant__ Call call) {
+  fillTable();
   multiplyTiles<CodesProducer, CodesConsumer>(call, isGated<kActivation>(call));
 }
 

@@ -360,14 +360,14 @@ public:
 
   template <int kRows> __device__ void multiplyNarrow(Sums &sums) {
     for (int64_t i = stagesOf<Stages>(call, true); i > 0; --i) {
-      const uint32_t stage = awaitStage(0);
+      const uint32_t stage = awaitStage(0), weights = stage + warpgroup * (kBoxBytes / 2);
       wgmma::begin();
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
         for (int step = 0; step < wgmma::kTileDepth / wgmma::kStep; ++step)
-          wgmma::Product<kFormat, kRows>::add(sums[0], wgmma::describe(stage + half * kBoxBytes + warpgroup * (kBoxBytes / 2), step),
-                                              wgmma::describe(stage + Stages::kWeightBytes + half * kNarrowRows * wgmma::kTileRowBytes, step));
+          wgmma::Product<kFormat, kRows>::add(sums[0], wgmma::describe(weights, half * kBoxBytes, step),
+                                              wgmma::describe(stage, Stages::kWeightBytes + half * kNarrowRows * wgmma::kTileRowBytes, step));
       wgmma::commit();
       wgmma::await<0>();
       release();
@@ -378,14 +378,14 @@ public:
   template <int kRows> __device__ void multiplyWide(Sums &sums) {
     const int64_t count = stagesOf<Stages>(call, false);
     for (int64_t i = 0; i < count; ++i) {
-      const uint32_t stage = awaitStage(i > 0);
+      const uint32_t stage = awaitStage(i > 0), weights = stage + warpgroup * kBoxBytes;
       wgmma::begin();
 #pragma unroll
       for (int step = 0; step < wgmma::kTileDepth / wgmma::kStep; ++step)
 #pragma unroll
         for (int block = 0; block < 2; ++block)
-          wgmma::Product<kFormat, kRows>::add(sums[block], wgmma::describe(stage + warpgroup * kBoxBytes + block * (kBoxBytes / 2), step),
-                                              wgmma::describe(stage + Stages::kWeightBytes, step));
+          wgmma::Product<kFormat, kRows>::add(sums[block], wgmma::describe(weights, block * (kBoxBytes / 2), step),
+                                              wgmma::describe(stage, Stages::kWeightBytes, step));
       wgmma::commit();
       wgmma::await<1>();
       if (i > 0) release();
