@@ -87,9 +87,9 @@ __device__ inline void copyBytes(uint32_t to, const uint8_t *from, int64_t count
 }
 
 // Four scales of NVFP4 in a word, or two of MXFP4 in its lower half, as pairs of bf16 for four times sixteen codes.
-__device__ inline uint4 expandScales(bool isNvfp4, uint32_t word) {
+template <bool kNvfp4> __device__ uint4 expandScales(uint32_t word) {
   float scales[4];
-  if (isNvfp4) {
+  if constexpr (kNvfp4) {
     e4m3ToPair(word & 0xffff, &scales[0], &scales[1]);
     e4m3ToPair(word >> 16, &scales[2], &scales[3]);
   } else {
@@ -104,7 +104,7 @@ __device__ inline uint4 expandScales(bool isNvfp4, uint32_t word) {
 class CodesProducer : public AnyProducer<CodesStages> {
 public:
   __device__ CodesProducer(const Call &call, Ring<Stages> &ring, uint32_t stages, bool gated)
-      : AnyProducer(call, ring, stages, gated), isNvfp4(call.codesFormat == MOERT__NVFP4) {}
+      : AnyProducer(call, ring, stages, gated), isNvfp4(call.codesFormat == MOERT__NVFP4), readsScales(call.readsScales) {}
 
   __device__ void bring(const Tile &tile) {
     if (tile.isNarrow)
@@ -115,7 +115,7 @@ public:
 
   // Behind the last tile.
   __device__ void finish() {
-    openStage(Tile{}, 0);
+    openStage(Tile{}, true, 0);
     awaitCopies<0>();
     for (const uint32_t last = filled + 1; told < last;) tell();
   }
@@ -129,23 +129,23 @@ private:
   }
 
   template <bool kNarrow, bool kMapped> __device__ void bringTile(const Tile &tile) {
-    constexpr int kScaleRows = Stages::weightRows(kNarrow) / kProducers;
+    constexpr int kDepth = Stages::depth(kNarrow), kScaleRows = Stages::weightRows(kNarrow) / kProducers;
     const uint8_t *scales[kScaleRows];
 #pragma unroll
     for (int j = 0; j < kScaleRows; ++j)
-      scales[j] = call.codesScales + weightRowOf(call, tile, j * kProducers + static_cast<int>(threadIdx.x), gated) * (call.depth / blockSize());
+      scales[j] = call.codesScales + weightRowOf(call, tile, j * kProducers + static_cast<int>(threadIdx.x), gated) * (call.depth >> blockShift());
     const TileRows<kNarrow ? kNarrowRows : kMostRows> rows(call, tile);
     const int64_t count = stagesOf<Stages>(call, kNarrow);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t depth = i * Stages::depth(kNarrow);
-      const uint32_t stage = openStage(tile, kMapped ? Stages::scalesAt(kNarrow) : 0);
+      const int64_t depth = i * kDepth;
+      const uint32_t stage = openStage(tile, i == 0, kMapped ? Stages::scalesAt(kNarrow) : 0);
       if constexpr (!kMapped)
         copyCodes<kNarrow>(tile, stage, depth);
       else if (threadIdx.x == 0)
         loadBox(kNarrow ? call.map : call.wideMap, tile, 0, gated, depth / 2, stage, &ring.full[filled % Stages::kCount]);
 #pragma unroll
       for (int j = 0; j < kScaleRows; ++j) bringScales<kNarrow>(stage + Stages::rawAt(kNarrow), j, scales[j], depth);
-      rows.template bring<kMapped>(stage + Stages::rowsAt(kNarrow), depth, Stages::depth(kNarrow));
+      rows.template bring<kMapped, kDepth>(stage + Stages::rowsAt(kNarrow), depth);
       closeStage(kNarrow, depth);
     }
   }
@@ -160,14 +160,14 @@ private:
     }
   }
 
-  __device__ int blockSize() const { return isNvfp4 ? 16 : 32; }
+  __device__ int blockShift() const { return isNvfp4 ? 4 : 5; } // codes of a scale
 
   // A row's scales of a stage, to a place of the thread; of a wide stage two rows', a word each, of which MXFP4 has a half for every other stage.
   template <bool kNarrow> __device__ void bringScales(uint32_t raw, int number, const uint8_t *row, int64_t depth) {
     const uint32_t to = raw + threadIdx.x * 16 + number * 4;
-    const int64_t first = depth / blockSize();
-    if (!call.readsScales)
-      gatherScales<kNarrow>(to, row + first, call.depth / blockSize() - first, depth);
+    const int64_t first = depth >> blockShift();
+    if (!readsScales)
+      gatherScales<kNarrow>(to, row + first, (call.depth >> blockShift()) - first, depth);
     else if (!kNarrow)
       copyBytesAsync<4>(to, row + first / 4 * 4);
     else if (isNvfp4)
@@ -178,7 +178,7 @@ private:
 
   // Of any alignment, of which `left` are there.
   template <bool kNarrow> __device__ void gatherScales(uint32_t to, const uint8_t *from, int64_t left, int64_t depth) {
-    const int most = Stages::depth(kNarrow) / blockSize();
+    const int most = Stages::depth(kNarrow) >> blockShift();
     if constexpr (kNarrow) {
       copyBytes(to, from, left < most ? left : most);
     } else {
@@ -206,33 +206,33 @@ private:
   __device__ void tell() {
     if (told < filled) {
       const uint32_t kind = kinds >> 2 * (filled - 1 - told) & 3, stage = stages + told % Stages::kCount * Stages::kBytes;
-      if (kind & 1)
-        expandNarrow(stage);
+      if (isNvfp4)
+        expandStage<true>(stage, kind);
       else
-        expandWide(stage, kind & 2 ? 16 : 0);
+        expandStage<false>(stage, kind);
     }
     bulk::arrive(&ring.full[told % Stages::kCount]);
     ++told;
   }
 
-  __device__ void expandNarrow(uint32_t stage) const {
-    const uint4 raw = loadShared(stage + Stages::rawAt(true) + threadIdx.x * 16);
-    const uint32_t words[4] = {raw.x, isNvfp4 ? raw.y : raw.x >> 16, isNvfp4 ? raw.z : raw.y, isNvfp4 ? raw.w : raw.y >> 16};
+  template <bool kNvfp4> __device__ void expandStage(uint32_t stage, uint32_t kind) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (kind & 1) {
+      const uint4 raw = loadShared(stage + Stages::rawAt(true) + threadIdx.x * 16);
+      const uint32_t words[4] = {raw.x, kNvfp4 ? raw.y : raw.x >> 16, kNvfp4 ? raw.z : raw.y, kNvfp4 ? raw.w : raw.y >> 16};
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      storeShared(stage + Stages::scalesAt(true) + packedChunkAt<4>(static_cast<int>(threadIdx.x), i), expandScales(isNvfp4, words[i]));
+      for (int i = 0; i < 4; ++i) storeShared(stage + Stages::scalesAt(true) + packedChunkAt<4>(thread, i), expandScales<kNvfp4>(words[i]));
+    } else {
+      const uint2 raw = loadSharedPair(stage + Stages::rawAt(false) + threadIdx.x * 16);
+      const uint32_t words[2] = {raw.x, raw.y};
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        storeShared(stage + Stages::scalesAt(false) + packedChunkAt<1>(i * kProducers + thread, 0),
+                    expandScales<kNvfp4>(kind & 2 ? words[i] >> 16 : words[i]));
+    }
   }
 
-  __device__ void expandWide(uint32_t stage, int shift) const {
-    const uint4 raw = loadShared(stage + Stages::rawAt(false) + threadIdx.x * 16);
-    const uint32_t words[2] = {raw.x >> shift, raw.y >> shift};
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      storeShared(stage + Stages::scalesAt(false) + packedChunkAt<1>(i * kProducers + static_cast<int>(threadIdx.x), 0),
-                  expandScales(isNvfp4, words[i]));
-  }
-
-  const bool isNvfp4;
+  const bool isNvfp4, readsScales;
   uint32_t told = 0;
   uint32_t kinds = 0; // of the last stages, two bits each: narrow; scales are in the upper half of a word
 };

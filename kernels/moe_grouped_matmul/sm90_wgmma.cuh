@@ -38,7 +38,7 @@ struct NumberStages {
   static constexpr int kWeightBytes = 2 * kBoxBytes;
   static constexpr int kCount = 4, kBytes = kWeightBytes + kMostRows * wgmma::kTileRowBytes;
   static constexpr int kArrivals = kProducers + 1; // by which one is full: the first producer also tells what the copy engine will bring
-  static __device__ int depth(bool isNarrow) { return isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth; }
+  static constexpr __device__ int depth(bool isNarrow) { return isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth; }
 };
 
 template <typename Stages> constexpr int kSharedOf = Stages::kCount * Stages::kBytes + kFinishedFloats * sizeof(float) + kAlignment;
@@ -67,7 +67,7 @@ struct WarpgroupTiles {
 // In shared memory.
 template <typename Stages> struct Ring {
   unsigned long long full[Stages::kCount], empty[Stages::kCount]; // barriers
-  Tile tiles[Stages::kCount];                                     // of the stage; no rows: there are no more
+  Tile tiles[Stages::kCount];                                     // that begin in the stage; no rows: there are no more
 };
 
 template <typename Stages> __device__ void openRing(Ring<Stages> &ring) {
@@ -124,34 +124,32 @@ constexpr int kLines = kProducers / 8;
 
 template <int kMost> class TileRows {
 public:
-  __device__ TileRows(const Call &call, const Tile &tile) : call(call), count(tile.rows) {
+  __device__ TileRows(const Call &call, const Tile &tile) : count(tile.rows), left(call.depth - chunk * 8) {
 #pragma unroll
     for (int i = 0; i < kMost / kLines; ++i)
-      rows[i] = static_cast<const uint16_t *>(call.in) + (i * kLines < count ? rowOf(call, tile, i * kLines + line) * call.depth : 0);
+      chunks[i] = static_cast<const uint16_t *>(call.in) + chunk * 8 + (i * kLines < count ? rowOf(call, tile, i * kLines + line) * call.depth : 0);
   }
 
-  // As many elements as a stage is deep, in tiles one behind the other.
-  template <bool kVectors> __device__ void bring(uint32_t to, int64_t depth, int stageDepth) const {
-    for (int part = 0; part < stageDepth / wgmma::kTileDepth; ++part) {
-      const int64_t k = depth + part * wgmma::kTileDepth + chunk * 8;
-      const bool inside = k < call.depth;
+  // As many elements as a stage is deep, in tiles one behind the other. Of a chunk that is outside nothing is read.
+  template <bool kVectors, int kDepth> __device__ void bring(uint32_t to, int64_t depth) const {
+#pragma unroll
+    for (int part = 0; part < kDepth / wgmma::kTileDepth; ++part)
 #pragma unroll
       for (int i = 0; i < kMost / kLines; ++i) {
         if (i * kLines >= count) break;
-        const uint32_t place = wgmma::chunkAt(to + part * kNarrowRows * wgmma::kTileRowBytes, i * kLines + line, chunk);
-        const uint16_t *from = rows[i] + (inside ? k : 0);
+        const uint32_t place = to + part * kMost * wgmma::kTileRowBytes + i * kLines * wgmma::kTileRowBytes + wgmma::chunkAt(0, line, chunk);
+        const uint16_t *from = chunks[i] + depth + part * wgmma::kTileDepth;
         if constexpr (kVectors)
-          copyAsync(place, from, inside);
+          copyAsync(place, from, part * wgmma::kTileDepth < left - depth);
         else
-          copyElements(place, from, inside);
+          copyElements(place, from, part * wgmma::kTileDepth < left - depth);
       }
-    }
   }
 
 private:
-  const Call &call;
   const int count, chunk = static_cast<int>(threadIdx.x) % 8, line = static_cast<int>(threadIdx.x) / 8;
-  const uint16_t *rows[kMost / kLines];
+  const int64_t left; // elements of a row, from the thread's chunk on
+  const uint16_t *chunks[kMost / kLines];
 };
 
 // What producers of all kinds of stages share.
@@ -163,11 +161,11 @@ public:
 
 protected:
   // The address of the next stage, which the copy engine will bring so many bytes to.
-  __device__ uint32_t openStage(const Tile &tile, uint32_t bytes) {
+  __device__ uint32_t openStage(const Tile &tile, bool isFirst, uint32_t bytes) {
     const int stage = filled % Stages::kCount;
     bulk::await(&ring.empty[stage], phaseOf<Stages>(filled) ^ 1);
     if (threadIdx.x == 0) {
-      ring.tiles[stage] = tile;
+      if (isFirst) ring.tiles[stage] = tile;
       bulk::arriveForBytes(&ring.full[stage], bytes);
     }
     return stages + stage * Stages::kBytes;
@@ -185,7 +183,7 @@ public:
   using AnyProducer::AnyProducer;
 
   __device__ void bring(const Tile &tile) {
-    if (call.readsVectors && call.isMapped)
+    if (tile.isNarrow)
       bringTile<true>(tile);
     else
       bringTile<false>(tile);
@@ -193,20 +191,26 @@ public:
 
   // Behind the last tile.
   __device__ void finish() {
-    openStage(Tile{}, 0);
+    openStage(Tile{}, true, 0);
     closeStage<false>();
   }
 
 private:
-  template <bool kVectors> __device__ void bringTile(const Tile &tile) {
-    const TileRows<kMostRows> rows(call, tile);
-    const int stageDepth = Stages::depth(tile.isNarrow);
-    const int64_t count = stagesOf<Stages>(call, tile.isNarrow);
+  template <bool kNarrow> __device__ void bringTile(const Tile &tile) {
+    if (call.readsVectors && call.isMapped)
+      bringTile<kNarrow, true>(tile);
+    else
+      bringTile<kNarrow, false>(tile);
+  }
+
+  template <bool kNarrow, bool kVectors> __device__ void bringTile(const Tile &tile) {
+    constexpr int kDepth = Stages::depth(kNarrow);
+    const TileRows<kNarrow ? kNarrowRows : kMostRows> rows(call, tile);
+    const int64_t count = stagesOf<Stages>(call, kNarrow);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t depth = i * stageDepth;
-      const uint32_t stage = openStage(tile, call.isMapped ? Stages::kWeightBytes : 0);
-      bringWeights(tile, stage, depth);
-      rows.bring<kVectors>(stage + Stages::kWeightBytes, depth, stageDepth);
+      const uint32_t stage = openStage(tile, i == 0, call.isMapped ? Stages::kWeightBytes : 0);
+      bringWeights<kNarrow>(tile, stage, i * kDepth);
+      rows.template bring<kVectors, kDepth>(stage + Stages::kWeightBytes, i * kDepth);
       closeStage<kVectors>();
     }
   }
@@ -219,10 +223,10 @@ private:
     ++filled;
   }
 
-  __device__ void bringWeights(const Tile &tile, uint32_t stage, int64_t depth) {
+  template <bool kNarrow> __device__ void bringWeights(const Tile &tile, uint32_t stage, int64_t depth) {
     for (int box = 0; box < 2; ++box) {
-      const int64_t from = depth + (tile.isNarrow ? box * wgmma::kTileDepth : 0);
-      const int place = tile.isNarrow ? 0 : box * kBoxRows;
+      const int64_t from = depth + (kNarrow ? box * wgmma::kTileDepth : 0);
+      const int place = kNarrow ? 0 : box * kBoxRows;
       const uint32_t to = stage + box * kBoxBytes;
       if (!call.isMapped)
         copyBox(tile, to, from, place);
