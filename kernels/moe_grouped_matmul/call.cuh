@@ -53,8 +53,8 @@ struct Call {
   moert__format biasFormat, outFormat;
   bool swiglu;
   moert__swiglu_form form;
-  bool readsVectors, writesVectors; // rows, of rows and weights and of out, begin at multiples of 16 bytes
-  bool readsScales;                 // those of a stage do at multiples of their size
+  bool readsVectors, writesVectors; // of the inputs and weights, of out: rows begin at multiples of 16 bytes
+  bool readsScales;                 // the scales that a stage takes of a row begin at a multiple of their size
   bool isMapped;                    // the copy engine has maps of the weights
   Plan *plan;
   moert__fault *fault;

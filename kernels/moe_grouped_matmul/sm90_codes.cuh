@@ -101,6 +101,9 @@ template <bool kNvfp4> __device__ uint4 expandScales(uint32_t word) {
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
+// What has to be known of a stage when its scales are there: whether it is narrow, and whether they are in the upper halves of their words.
+enum : uint32_t { kNarrowKind = 1, kUpperKind = 2, kKindBits = 2 };
+
 class CodesProducer : public AnyProducer<CodesStages> {
 public:
   __device__ CodesProducer(const Call &call, Ring<Stages> &ring, uint32_t stages, bool gated)
@@ -190,12 +193,12 @@ private:
     }
   }
 
-  // Of the scales of a wide stage in their word.
+  // The bits in front of the scales of a wide stage in their word.
   __device__ int shiftOf(int64_t depth) const { return isNvfp4 || depth / Stages::kWideDepth % 2 == 0 ? 0 : 16; }
 
   __device__ void closeStage(bool isNarrow, int64_t depth) {
     closeCopies();
-    kinds = kinds << 2 | (isNarrow ? 1 : 0) | (shiftOf(depth) > 0 ? 2 : 0);
+    kinds = kinds << kKindBits | (isNarrow ? kNarrowKind : 0) | (shiftOf(depth) > 0 ? kUpperKind : 0);
     ++filled;
     if (filled <= told + kAhead) return;
     awaitCopies<kAhead>();
@@ -205,7 +208,7 @@ private:
   // The oldest stage that has not been told, whose copies by this thread are there.
   __device__ void tell() {
     if (told < filled) {
-      const uint32_t kind = kinds >> 2 * (filled - 1 - told) & 3, stage = stages + told % Stages::kCount * Stages::kBytes;
+      const uint32_t kind = kinds >> kKindBits * (filled - 1 - told), stage = stages + told % Stages::kCount * Stages::kBytes;
       if (isNvfp4)
         expandStage<true>(stage, kind);
       else
@@ -217,7 +220,7 @@ private:
 
   template <bool kNvfp4> __device__ void expandStage(uint32_t stage, uint32_t kind) const {
     const int thread = static_cast<int>(threadIdx.x);
-    if (kind & 1) {
+    if (kind & kNarrowKind) {
       const uint4 raw = loadShared(stage + Stages::rawAt(true) + threadIdx.x * 16);
       const uint32_t words[4] = {raw.x, kNvfp4 ? raw.y : raw.x >> 16, kNvfp4 ? raw.z : raw.y, kNvfp4 ? raw.w : raw.y >> 16};
 #pragma unroll
@@ -228,17 +231,18 @@ private:
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         storeShared(stage + Stages::scalesAt(false) + packedChunkAt<1>(i * kProducers + thread, 0),
-                    expandScales<kNvfp4>(kind & 2 ? words[i] >> 16 : words[i]));
+                    expandScales<kNvfp4>(kind & kUpperKind ? words[i] >> 16 : words[i]));
     }
   }
 
   const bool isNvfp4, readsScales;
   uint32_t told = 0;
-  uint32_t kinds = 0; // of the last stages, two bits each: narrow; scales are in the upper half of a word
+  uint32_t kinds = 0; // of the last stages
 };
 
 //===--- the warpgroups that multiply ---------------------------------------------------------------===//
 
+// It stays in front of the fence behind which the tensor cores read the product.
 __device__ inline uint32_t multiplyPairs(uint32_t a, uint32_t b) {
   uint32_t product;
   asm volatile("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
