@@ -551,8 +551,10 @@ static void run_codes(void) {
       }
   Case odd = {"bf16", "f32", NULL, "i32", 1, 48, 80, 33, EVEN, false, false, false, 1, 0, 0, "nvfp4"};
   gpu_case("a depth of three blocks, nvfp4") gpu_both(1, 1, body_codes, &odd);
-  Case tiles = {"bf16", "f32", NULL, "i32", 1, 512, 384, 200, EVEN, false, false, true, 1, 0, 0, "mxfp4"};
-  gpu_case("tiles of all sizes, mxfp4") gpu_both(1, 1, body_tiles, &tiles);
+  for (int f = 0; f < 2; ++f) {
+    Case tiles = {"bf16", "f32", NULL, "i32", 1, 512, 384, 200, EVEN, false, false, true, 1, 0, 0, formats[f]};
+    gpu_case("tiles of all sizes, %s", formats[f]) gpu_both(1, 1, body_tiles, &tiles);
+  }
 }
 
 static void run_faults(void) {
