@@ -38,6 +38,15 @@ __device__ inline unsigned long long now() {
   return time;
 }
 
+//===--- the kernels before and behind ------------------------------------------------------------===//
+
+// What the kernels in front of this one on the stream have written is there, and they have ended.
+__device__ inline void awaitStream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The kernel behind may take its place, and wait for the end of this one. It does when each block has come here with any of its threads: when none of
+// them waits for a peer any more, for blocks that wait and blocks that wait for those would need twice the room.
+__device__ inline void letNextBegin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 //===--- faults -----------------------------------------------------------------------------------===//
 
 // Called by one thread of a kernel. The first fault stays.

@@ -74,15 +74,6 @@ __device__ inline void breakOff(const Exchange &exchange) {
   tellPeers(exchange);
 }
 
-//===--- the kernels before and behind ------------------------------------------------------------===//
-
-// To be called first: what comes before is what the kernel in front of this one on the stream may still be doing.
-__device__ inline void awaitStream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// The kernel behind may take its place, and wait for the end of this one. It does when each block has come here with any of its threads: when none of
-// them waits for a peer any more, for blocks that wait and blocks that wait for those would need twice the room.
-__device__ inline void letNextBegin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
 //===--- beginning --------------------------------------------------------------------------------===//
 
 // What can only be checked on the device before an exchange begins: called by one thread, it reports what is wrong and returns false.

@@ -22,10 +22,12 @@ constexpr int kStep = 16;          // elements that one instruction multiplies
 // Where a chunk of a row lies.
 __device__ inline uint32_t chunkAt(uint32_t tile, int row, int chunk) { return tile + row * kTileRowBytes + ((chunk ^ (row & 7)) * 16); }
 
-// What the instruction is told of a tile that begins `step` times 16 elements into its rows: 128-byte swizzle, eight rows in 1024 bytes.
-__device__ inline uint64_t describe(uint32_t tile, int step) {
-  const uint64_t kSwizzle128 = 1ull << 62, kEightRows = static_cast<uint64_t>(1024 / 16) << 32, kUnused = 1ull << 16;
-  return kSwizzle128 | kEightRows | kUnused | ((tile + step * kStep * 2) / 16 & 0x3fff);
+// What the instruction is told of a tile that is `offset` bytes behind another, and begins `step` times 16 elements into its rows: 128-byte swizzle,
+// eight rows in 1024 bytes. What depends on `tile` alone is the same for all that lie behind it.
+__device__ inline uint64_t describe(uint32_t tile, int offset, int step) {
+  const uint64_t kSwizzle128 = 1ull << 62, kEightRows = static_cast<uint64_t>(1024 / 16) << 32;
+  const uint32_t kUnused = 1u << 16;
+  return kSwizzle128 | kEightRows | ((tile / 16 | kUnused) + static_cast<uint32_t>(offset + step * kStep * 2) / 16);
 }
 
 // In front of the first product, and wherever threads have touched the sums.
@@ -84,6 +86,10 @@ template <moert__format kFormat, int kRows> struct Product;
 #define MOE_NAMES_56 MOE_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define MOE_NAMES_64 MOE_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 
+// With a in the registers of the warps: a thread has elements lane % 4 * 2 and the next of row lane / 4, of row lane / 4 + 8, and both eight elements
+// on.
+template <moert__format kFormat, int kRows> struct RegisterProduct;
+
 // kSums: floats of a thread, kRows / 2. The places of a and b follow them, then that of the type.
 #define MOE_PRODUCT(kRowCount, kSums, kA, kB, kType)                                                                                                 \
   template <moert__format kFormat> struct Product<kFormat, kRowCount> {                                                                              \
@@ -92,6 +98,16 @@ template <moert__format kFormat, int kRows> struct Product;
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #kRowCount "k16.f32%" #kType " {" MOE_NAMES_##kSums "}, %" #kA ", %" #kB ", 1, 1, 1, 0, 0;"   \
                    : MOE_OPERANDS_##kSums(d, 0)                                                                                                      \
                    : "l"(a), "l"(b), "C"(TypeName<kFormat>::text));                                                                                  \
+    }                                                                                                                                                \
+  };
+#define MOE_REGISTER_PRODUCT(kRowCount, kSums, kA0, kA1, kA2, kA3, kB, kType)                                                                        \
+  template <moert__format kFormat> struct RegisterProduct<kFormat, kRowCount> {                                                                      \
+    template <int kEights> static __device__ void add(float (&d)[kEights][4], const uint32_t (&a)[4], uint64_t b) {                                  \
+      static_assert(kEights >= kRowCount / 8, "sums for every row");                                                                                 \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #kRowCount "k16.f32%" #kType " {" MOE_NAMES_##kSums "}, {%" #kA0 ", %" #kA1 ", %" #kA2        \
+                                                                                                           ", %" #kA3 "}, %" #kB ", 1, 1, 1, 0;"     \
+                   : MOE_OPERANDS_##kSums(d, 0)                                                                                                      \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "C"(TypeName<kFormat>::text));                                              \
     }                                                                                                                                                \
   };
 MOE_PRODUCT(8, 4, 4, 5, 6)
@@ -103,7 +119,17 @@ MOE_PRODUCT(80, 40, 40, 41, 42)
 MOE_PRODUCT(96, 48, 48, 49, 50)
 MOE_PRODUCT(112, 56, 56, 57, 58)
 MOE_PRODUCT(128, 64, 64, 65, 66)
+MOE_REGISTER_PRODUCT(8, 4, 4, 5, 6, 7, 8, 9)
+MOE_REGISTER_PRODUCT(16, 8, 8, 9, 10, 11, 12, 13)
+MOE_REGISTER_PRODUCT(32, 16, 16, 17, 18, 19, 20, 21)
+MOE_REGISTER_PRODUCT(48, 24, 24, 25, 26, 27, 28, 29)
+MOE_REGISTER_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37)
+MOE_REGISTER_PRODUCT(80, 40, 40, 41, 42, 43, 44, 45)
+MOE_REGISTER_PRODUCT(96, 48, 48, 49, 50, 51, 52, 53)
+MOE_REGISTER_PRODUCT(112, 56, 56, 57, 58, 59, 60, 61)
+MOE_REGISTER_PRODUCT(128, 64, 64, 65, 66, 67, 68, 69)
 #undef MOE_PRODUCT
+#undef MOE_REGISTER_PRODUCT
 
 } // namespace wgmma
 

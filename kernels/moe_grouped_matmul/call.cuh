@@ -2,6 +2,8 @@
 //
 // Three kernels in turn: planGroups checks the offsets and counts the tiles of the groups, checkRowIds looks for the first id outside the rows, and a
 // product kernel, whose blocks take one tile after the other from the list that the plan describes. The host knows neither offsets nor tiles.
+// Each lets the next begin at once, which waits for its end: the plan has one block, the blocks of the others wait for nothing but the kernel in
+// front, and a product kernel only begins when all of checkRowIds have room. Nothing overlaps what is in front of the plan.
 //
 // A product kernel says how it divides a group by a type with
 //
@@ -39,17 +41,21 @@ struct Indices { // i32 or ui32
 };
 
 struct Call {
-  CUtensorMap map; // of the weights: mapWeights in launch.cu
+  CUtensorMap map, wideMap; // of the weights: launch.cu
   int64_t groups, rows, columns, depth, inRows, outColumns;
   const void *in, *weights, *bias; // bias may be NULL
   void *out;
-  const float *rowWeights; // may be NULL
-  Indices offsets, rowIds; // the latter's data may be NULL
+  const float *rowWeights;    // may be NULL
+  int codesFormat;            // of weights of 4 bits
+  const uint8_t *codesScales; // NULL: weights are numbers
+  const float *globalScales;  // of the groups: the encoder's factors; may be NULL
+  Indices offsets, rowIds;    // the latter's data may be NULL
   moert__format biasFormat, outFormat;
   bool swiglu;
   moert__swiglu_form form;
-  bool readsVectors, writesVectors; // rows, weights and out begin at multiples of 16 bytes
-  bool isMapped;                    // the copy engine has a map of the weights
+  bool readsVectors, writesVectors; // of the inputs and weights, of out: rows begin at multiples of 16 bytes
+  bool readsScales;                 // the scales that a stage takes of a row begin at a multiple of their size
+  bool isMapped;                    // the copy engine has maps of the weights
   Plan *plan;
   moert__fault *fault;
   int op;
@@ -95,6 +101,7 @@ __device__ inline int64_t rowsOf(const Call &call, int64_t group) { return index
 
 // One block.
 template <typename Tiles> __global__ void __launch_bounds__(kWideThreads) planGroups(const __grid_constant__ Call call) {
+  letNextBegin();
   Plan *plan = call.plan;
   bool sound = offsetsAreSound(call);
   if (threadIdx.x == 0) {
@@ -113,6 +120,8 @@ template <typename Tiles> __global__ void __launch_bounds__(kWideThreads) planGr
 }
 
 __global__ void checkRowIds(const __grid_constant__ Call call) {
+  letNextBegin();
+  awaitStream();
   if (!call.plan->isSound) return;
   int64_t end = indexAt(call.offsets, call.groups);
   int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -186,6 +195,7 @@ __device__ inline int64_t rowOf(const Call &call, const Tile &tile, int place) {
 //===--- results ----------------------------------------------------------------------------------===//
 
 __device__ inline float addBias(const Call &call, int64_t group, int64_t column, float sum) {
+  if (call.globalScales) sum *= moert__divide(1.0f, call.globalScales[group]);
   return call.bias ? sum + moert__load(call.biasFormat, call.bias, group * call.columns + column) : sum;
 }
 
@@ -207,8 +217,8 @@ __device__ inline void storeEight(const Call &call, int64_t index, const float (
 
 __device__ inline void loadFour(float *to, const float *from) { *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from); }
 
-// Bias, activation, row weight and rounding of eight columns, from the sums of their weight rows; of a gated tile, the eight of the gate and those of
-// the up projection behind them. `sums` is at a multiple of 16 bytes.
+// Scale, bias, activation, row weight and rounding of eight columns, from the sums of their weight rows; of a gated tile, the eight of the gate and
+// those of the up projection behind them. `sums` is at a multiple of 16 bytes.
 __device__ inline void finishEight(const Call &call, int64_t group, int64_t row, int64_t column, bool gated, const float *sums) {
   alignas(16) float values[8], ups[8];
   loadFour(values, sums);

@@ -1,6 +1,7 @@
 //===- launch.cu - moe.grouped_matmul on devices ------------------------------------------------------===//
 
 #include "kernels/common/launch.cuh"
+#include "kernels/moe_grouped_matmul/sm90_codes.cuh"
 #include "kernels/moe_grouped_matmul/sm90_fma.cuh"
 #include "kernels/moe_grouped_matmul/sm90_wgmma.cuh"
 #include "lib/cuda/driver.h"
@@ -22,30 +23,36 @@ struct Product {
   int rows, weightRows; // of a tile: at most, at least
 };
 
-template <moert__format kFormat, Activation kActivation> Product productOf() {
-  if constexpr (kFormat == MOERT__F32)
-    return {planGroups<FmaTiles>, sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, kFmaRowTile, kColumnTile};
-  else
-    return {
-        planGroups<WarpgroupTiles>, sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kWarpgroupThreads, kWarpgroupShared, kMostRows, kBoxRows};
+Product warpgroupProduct(void (*kernel)(Call), size_t shared) {
+  return {planGroups<WarpgroupTiles>, kernel, kWarpgroupThreads, shared, kMostRows, kBoxRows};
 }
 
-Product genericProduct(Dtype dtype) {
+template <moert__format kFormat, Activation kActivation> Product productOf(bool codes) {
+  if constexpr (kFormat == MOERT__F32)
+    return {planGroups<FmaTiles>, sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, kFmaRowTile, kColumnTile};
+  else if (codes) // whose rows are of bf16
+    return warpgroupProduct(sm90_moe_grouped_matmul_codes<kActivation>, kSharedOf<CodesStages>);
+  else
+    return warpgroupProduct(sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kSharedOf<NumberStages>);
+}
+
+Product genericProduct(Dtype dtype, bool codes) {
   switch (dtype) {
-  case Dtype::bf16: return productOf<MOERT__BF16, Activation::atRunTime>();
-  case Dtype::f16: return productOf<MOERT__F16, Activation::atRunTime>();
-  default: return productOf<MOERT__F32, Activation::atRunTime>();
+  case Dtype::bf16: return productOf<MOERT__BF16, Activation::atRunTime>(codes);
+  case Dtype::f16: return productOf<MOERT__F16, Activation::atRunTime>(codes);
+  default: return productOf<MOERT__F32, Activation::atRunTime>(codes);
   }
 }
 
-moert_status chooseProduct(int32_t instance, Dtype dtype, bool swiglu, Product *product) {
-  const Activation activation = swiglu ? Activation::swiglu : Activation::none;
+moert_status chooseProduct(int32_t instance, Dtype dtype, const moert__grouped_matmul &checked, Product *product) {
+  const bool codes = checked.codes.there;
+  const Activation activation = checked.swiglu ? Activation::swiglu : Activation::none;
   Selection selection(instance);
-  *product = genericProduct(dtype);
+  *product = genericProduct(dtype, codes);
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kActivation)                                                                                                   \
   if (selection.takes(accepts(Dtype::type, dtype) && activation == Activation::kActivation))                                                         \
-    if constexpr (MOE_IS_BUILT(set)) *product = productOf<formatOf(Dtype::type), Activation::kActivation>();
+    if constexpr (MOE_IS_BUILT(set)) *product = productOf<formatOf(Dtype::type), Activation::kActivation>(codes);
 #include "kernels/moe_grouped_matmul/specializations.def"
 #undef MOE_COLUMNS
 #undef MOE_SPECIALIZATION
@@ -53,12 +60,6 @@ moert_status chooseProduct(int32_t instance, Dtype dtype, bool swiglu, Product *
 }
 
 //===--- the call ---------------------------------------------------------------------------------===//
-
-moert_status checkWeights(const moert__grouped_matmul &checked, const moert_moe_grouped_matmul_params *params) {
-  if (!checked.codes.there) return MOERT_OK;
-  return moert__fail(MOERT_ERROR_UNSUPPORTED, "parameter 'weight_format' is \"%s\", must be \"none\" on GPUs",
-                     params->weight_format == MOERT_MOE_GROUPED_MATMUL_WEIGHT_FORMAT_NVFP4 ? "nvfp4" : "mxfp4");
-}
 
 Indices indicesOf(const moert_tensor *tensor) {
   return tensor ? Indices{moert__data(tensor), tensor->dtype.code == MOERT_CODE_UINT} : Indices{nullptr, false};
@@ -75,7 +76,10 @@ Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matm
   call.inRows = checked.in_rows;
   call.outColumns = checked.out_columns;
   call.in = checked.in.data;
-  call.weights = checked.weights.data;
+  call.weights = checked.codes.there ? checked.codes.values : checked.weights.data;
+  call.codesFormat = checked.codes.format;
+  call.codesScales = checked.codes.scales;
+  call.globalScales = checked.codes.global_scales;
   call.bias = checked.bias.data;
   call.out = checked.out.data;
   call.rowWeights = checked.row_weights;
@@ -85,7 +89,8 @@ Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matm
   call.outFormat = checked.out.format;
   call.swiglu = checked.swiglu;
   call.form = checked.form;
-  call.readsVectors = isVector(call.in) && isVector(call.weights);
+  call.readsVectors = isVector(call.in) && isVector(call.weights) && (!checked.codes.there || call.depth % kChunkCodes == 0);
+  call.readsScales = isVector(call.codesScales) && call.depth % CodesStages::kNarrowDepth == 0;
   call.writesVectors = isVector(call.out);
   call.plan = plan;
   call.fault = moert__context_fault(context);
@@ -104,22 +109,43 @@ PFN_cuTensorMapEncodeTiled_v12000 findEncoder() {
   return encoder;
 }
 
-// A box is 64 elements of 128 weight rows, of gated ones eight of either half in turn: dimensions are elements, eight rows, halves, eights of a half,
-// groups. Without a map the kernel copies by itself what begins anywhere, or is larger than the engine's coordinates.
-void mapWeights(Call *call, moert__format format) {
+// What a map says of an element, and of its boxes.
+struct Box {
+  CUtensorMapDataType type;
+  int64_t bytesOfRow; // in memory
+  int elements, rows; // of the box
+  CUtensorMapSwizzle swizzle;
+};
+
+// A box has some elements of some weight rows, of gated ones eight of either half in turn: dimensions are elements, eight rows, halves, eights of a
+// half, groups.
+bool mapWeights(const Call &call, const Box &box, int64_t elements, CUtensorMap *map) {
   const PFN_cuTensorMapEncodeTiled_v12000 encode = findEncoder();
+  if (!encode) return false;
+  const auto size = [](int64_t value) { return static_cast<cuuint64_t>(value); };
+  const int64_t halves = call.swiglu ? 2 : 1, row = box.bytesOfRow;
+  const cuuint64_t sizes[] = {size(elements), 8, size(halves), size(call.columns / halves / 8), size(call.groups)};
+  const cuuint64_t strides[] = {size(row), size(call.columns / halves * row), size(8 * row), size(call.columns * row)};
+  const cuuint32_t boxes[] = {static_cast<cuuint32_t>(box.elements), 8, static_cast<cuuint32_t>(halves),
+                              static_cast<cuuint32_t>(box.rows / 8 / halves), 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1, 1};
+  return encode(map, box.type, 5, const_cast<void *>(call.weights), sizes, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, box.swizzle,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Without maps the kernel copies by itself what begins anywhere, or is larger than the engine's coordinates.
+void mapWeights(Call *call, moert__format format, bool codes) {
   const int64_t kMost = INT32_MAX;
   const bool fits = call->depth <= kMost && call->columns <= kMost && call->groups <= kMost;
-  if (!encode || !fits || !call->readsVectors || call->depth == 0 || call->columns == 0 || call->groups == 0) return;
-  const auto size = [](int64_t value) { return static_cast<cuuint64_t>(value); };
-  const int64_t halves = call->swiglu ? 2 : 1, row = call->depth * 2;
-  const cuuint64_t sizes[] = {size(call->depth), 8, size(halves), size(call->columns / halves / 8), size(call->groups)};
-  const cuuint64_t strides[] = {size(row), size(call->columns / halves * row), size(8 * row), size(call->columns * row)};
-  const cuuint32_t box[] = {wgmma::kTileDepth, 8, static_cast<cuuint32_t>(halves), static_cast<cuuint32_t>(kBoxRows / 8 / halves), 1};
-  const cuuint32_t steps[] = {1, 1, 1, 1, 1};
-  const CUtensorMapDataType type = format == MOERT__BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  call->isMapped = encode(&call->map, type, 5, const_cast<void *>(call->weights), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  if (!fits || !call->readsVectors || call->depth == 0 || call->columns == 0 || call->groups == 0) return;
+  if (codes) {
+    const Box narrow = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kNarrowDepth / 2, kBoxRows, CU_TENSOR_MAP_SWIZZLE_128B};
+    const Box wide = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kWideDepth / 2, 2 * kBoxRows, CU_TENSOR_MAP_SWIZZLE_32B};
+    call->isMapped = mapWeights(*call, narrow, call->depth / 2, &call->map) && mapWeights(*call, wide, call->depth / 2, &call->wideMap);
+  } else {
+    const CUtensorMapDataType type = format == MOERT__BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    call->isMapped = mapWeights(*call, {type, call->depth * 2, wgmma::kTileDepth, kBoxRows, CU_TENSOR_MAP_SWIZZLE_128B}, call->depth, &call->map);
+  }
 }
 
 //===--- launches ---------------------------------------------------------------------------------===//
@@ -141,12 +167,12 @@ moert_status launchProduct(const Call &call, const Product &product, const moert
   unsigned grid;
   moert_status status = chooseGrid(call, product, moert__context_device(context), &grid);
   if (status) return status;
-  return launch(context, product.kernel, dim3(grid), product.threads, product.shared, call);
+  return launch(context, product.kernel, Grid{dim3(grid), static_cast<unsigned>(product.threads), product.shared, true}, call);
 }
 
 moert_status launchAll(const Call &call, const Product &product, const moert_context *context) {
   moert_status status = launch(context, product.plan, dim3(1), kWideThreads, 0, call);
-  if (!status && call.rowIds.data) status = launch(context, checkRowIds, dim3(gridFor(ceilDivide(call.rows, 256))), 256, 0, call);
+  if (!status && call.rowIds.data) status = launch(context, checkRowIds, Grid{gridFor(ceilDivide(call.rows, 256)), 256, 0, true}, call);
   return status ? status : launchProduct(call, product, context);
 }
 
@@ -157,15 +183,14 @@ moert_status moert__cuda_moe_grouped_matmul(const moert_moe_grouped_matmul_param
   moert__grouped_matmul checked;
   moert_status status = moert__grouped_matmul_check(params, args, &checked);
   Product product;
-  if (!status) status = checkWeights(checked, params);
-  if (!status) status = chooseProduct(instance, dtypeOf(args->rows), checked.swiglu, &product);
+  if (!status) status = chooseProduct(instance, dtypeOf(args->rows), checked, &product);
   if (status) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
   void *plan;
   status = moert_context_allocate(context, static_cast<int64_t>(sizeof(Plan)) + checked.groups * static_cast<int64_t>(sizeof(int64_t)), &plan);
   if (status) return status;
   Call call = makeCall(checked, args, context, static_cast<Plan *>(plan));
-  if (checked.in.format != MOERT__F32) mapWeights(&call, checked.in.format);
+  if (checked.in.format != MOERT__F32) mapWeights(&call, checked.in.format, checked.codes.there);
   status = launchAll(call, product, context);
   moert__arena_rewind(context, mark);
   return status;

@@ -126,6 +126,7 @@ template <Activation kActivation> __global__ void __launch_bounds__(kThreads) sm
   __shared__ Origins origins;
   __shared__ __align__(16) FmaStage stage;
   float *sums = reinterpret_cast<float *>(shared);
+  awaitStream();
   if (!callIsSound(call)) return;
   const bool gated = isGated<kActivation>(call);
   const int64_t tiles = countTiles(call);

@@ -83,7 +83,6 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
     - `weight_format`: the weights are codes of 4 bits, two a byte, the first in the low half, and each 16 (`nvfp4`) or 32 (`mxfp4`) of a weight row
       share one of `weight_scales`: docs/formats.md has the numbers. A weight is code times scale, which bf16 holds exactly. The sums of group g are
       multiplied by `1 / weight_global_scale[g]`, the reciprocal of the encoder's factor, as `moe.dequantize` has it; one rounding each.
-      The host backend has this; on GPUs it is a run-time error.
     - Products accumulate in f32; the reference adds them by fused multiply-add in ascending k, starting from 0, and adds the
       bias (converted to f32) at the end. One rounding to the element type of `out`, after activation and row weight.
     - `offsets` that descend, are negative or exceed the rows, and row ids outside `rows`, are run-time errors; nothing is written then.

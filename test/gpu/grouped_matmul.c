@@ -1,10 +1,12 @@
 //===- grouped_matmul.c - moe.grouped_matmul on a GPU ---------------------------------------------------===//
 //
-// Every product is compared with one in double precision, by the bounds of the op. Products of f32 must also have the bits of the host backend.
+// Every product is compared with one in double precision, by the bounds of the op. Products of f32 must also have the bits of the host backend, those
+// of weights of 4 bits the bits that the same weights in bf16 give.
 //
 //===----------------------------------------------------------------------------------------------===//
 
 #include "gpu.h"
+#include "lib/reference/formats.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +28,8 @@ typedef struct Case {
   Layout layout;
   bool row_ids, row_weights, swiglu;
   double alpha, limit;
-  int64_t shift; // elements between a multiple of 16 bytes and rows, weights and out
+  int64_t shift;      // elements between a multiple of 16 bytes and rows, weights and out
+  const char *format; // of weights of 4 bits, "nvfp4" or "mxfp4"; NULL: they are numbers
 } Case;
 
 typedef struct Operand {
@@ -40,7 +43,7 @@ typedef struct Product {
   Case what;
   int64_t in_rows, out_columns;
   Operand rows, weights, out;
-  gpu_buffer *offsets, *bias, *row_ids, *row_weights;
+  gpu_buffer *offsets, *bias, *row_ids, *row_weights, *scales, *global_scales; // the last two of weights of 4 bits
 } Product;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -80,16 +83,42 @@ static void set_offsets(gpu_rank *rank, const Case *what, gpu_buffer *offsets) {
   gpu_upload(offsets);
 }
 
+static bool is_nvfp4(const Case *what) { return strcmp(what->format, "nvfp4") == 0; }
+
+// Any codes; scales about 1, among them zeros and subnormals.
+static void make_codes(gpu_rank *rank, const Case *what, Product *product) {
+  const int64_t block = is_nvfp4(what) ? 16 : 32;
+  make_operand(rank, &product->weights, "ui8", what->shift, 3, (const int64_t[]){what->groups, what->columns, what->depth / 2});
+  gpu_random(product->weights.buffer, 256.0);
+  product->scales = gpu_new(rank, is_nvfp4(what) ? "f8E4M3FN" : "f8E8M0FNU", 3, what->groups, what->columns, what->depth / block);
+  for (int64_t i = 0; i < product->scales->count; ++i) {
+    const int64_t code = gpu_random_below(rank, 16);
+    gpu_set(product->scales, i, (double)(is_nvfp4(what) ? (code == 0 ? gpu_random_below(rank, 8) : 0x28 + code) : 119 + code / 2));
+  }
+  gpu_upload(product->scales);
+  if (!is_nvfp4(what) || !what->row_weights) return;
+  product->global_scales = gpu_new(rank, "f32", 1, what->groups);
+  for (int64_t g = 0; g < what->groups; ++g) gpu_set(product->global_scales, g, 0.5 + (double)gpu_random_below(rank, 1000) / 300);
+  gpu_upload(product->global_scales);
+}
+
+static void make_numbers(gpu_rank *rank, const Case *what, Product *product) {
+  make_operand(rank, &product->weights, what->dtype, what->shift, 3, (const int64_t[]){what->groups, what->columns, what->depth});
+  gpu_random(product->weights.buffer, 0.25);
+}
+
 // Its tensors point into it: it stays where it is.
 static void make_product(gpu_rank *rank, const Case *what, Product *product) {
   *product = (Product){.what = *what};
   product->in_rows = what->row_ids ? what->rows / 2 + 1 : what->rows;
   product->out_columns = what->swiglu ? what->columns / 2 : what->columns;
   make_operand(rank, &product->rows, what->dtype, what->shift, 2, (const int64_t[]){product->in_rows, what->depth});
-  make_operand(rank, &product->weights, what->dtype, what->shift, 3, (const int64_t[]){what->groups, what->columns, what->depth});
   make_operand(rank, &product->out, what->out, what->shift, 2, (const int64_t[]){what->rows, product->out_columns});
   gpu_random(product->rows.buffer, 1.0);
-  gpu_random(product->weights.buffer, 0.25);
+  if (what->format)
+    make_codes(rank, what, product);
+  else
+    make_numbers(rank, what, product);
   product->offsets = gpu_new(rank, what->index, 1, what->groups + 1);
   set_offsets(rank, what, product->offsets);
   if (what->bias) gpu_random(product->bias = gpu_new(rank, what->bias, 2, what->groups, what->columns), 1.0);
@@ -103,11 +132,15 @@ static moert_status multiply(gpu_rank *rank, const Product *product, const char 
   moert_moe_grouped_matmul_params params = MOERT_MOE_GROUPED_MATMUL_PARAMS_INIT;
   moert_moe_grouped_matmul_args args = MOERT_MOE_GROUPED_MATMUL_ARGS_INIT;
   params.activation = product->what.swiglu ? MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU : MOERT_MOE_GROUPED_MATMUL_ACTIVATION_NONE;
+  if (product->what.format)
+    params.weight_format = is_nvfp4(&product->what) ? MOERT_MOE_GROUPED_MATMUL_WEIGHT_FORMAT_NVFP4 : MOERT_MOE_GROUPED_MATMUL_WEIGHT_FORMAT_MXFP4;
   params.limit = product->what.limit;
   params.alpha = product->what.limit > 0 ? product->what.alpha : 1;
   args.rows = &product->rows.tensor;
   args.offsets = &product->offsets->tensor;
   args.weights = &product->weights.tensor;
+  args.weight_scales = tensor_of(product->scales);
+  args.weight_global_scale = tensor_of(product->global_scales);
   args.bias = tensor_of(product->bias);
   args.row_ids = tensor_of(product->row_ids);
   args.row_weights = tensor_of(product->row_weights);
@@ -134,6 +167,19 @@ static double *widen(const gpu_buffer *buffer, int64_t shift) {
   if (!buffer) return NULL;
   double *values = malloc((size_t)(buffer->count + 1) * sizeof *values);
   for (int64_t i = shift; i < buffer->count; ++i) values[i - shift] = gpu_get(buffer, i);
+  return values;
+}
+
+// What the codes stand for, without the factor of their group.
+static double *decode(const Product *product) {
+  const Case *what = &product->what;
+  const int64_t block = is_nvfp4(what) ? 16 : 32, count = what->groups * what->columns * what->depth;
+  const uint8_t *codes = (const uint8_t *)product->weights.buffer->host + product->weights.shift, *scales = product->scales->host;
+  double *values = malloc((size_t)(count + 1) * sizeof *values);
+  for (int64_t i = 0; i < count; ++i) {
+    const double scale = (double)(is_nvfp4(what) ? moert__e4m3_to_f32(scales[i / block]) : moert__e8m0_to_f32(scales[i / block]));
+    values[i] = (double)moert__e2m1_to_f32(codes[i / 2] >> (i % 2 * 4) & 15) * scale;
+  }
   return values;
 }
 
@@ -171,18 +217,26 @@ static Sum activate(const Case *what, Sum gate, Sum up) {
 static double rounding(const char *dtype) { return strcmp(dtype, "bf16") == 0 ? 0x1p-8 : strcmp(dtype, "f16") == 0 ? 0x1p-11 : 0x1p-23; }
 
 typedef struct Model {
-  double *rows, *weights, *bias, *row_ids, *row_weights, *out;
+  double *rows, *weights, *bias, *row_ids, *row_weights, *global_scales, *out;
 } Model;
+
+// A sum times the decoder's factor, which is rounded too.
+static Sum model_sum(const Product *product, const Model *model, const double *row, int64_t group, int64_t index) {
+  const int64_t depth = product->what.depth;
+  Sum sum = dot(row, model->weights + index * depth, depth);
+  if (model->global_scales) {
+    sum.value /= model->global_scales[group];
+    sum.error = sum.error / model->global_scales[group] + 0x1p-22 * fabs(sum.value);
+  }
+  return with_bias(sum, model->bias, index);
+}
 
 static Sum model_element(const Product *product, const Model *model, int64_t group, int64_t row, int64_t column) {
   const Case *what = &product->what;
   const double *from = model->rows + (model->row_ids ? (int64_t)model->row_ids[row] : row) * what->depth;
   int64_t index = group * what->columns + column;
-  Sum sum = with_bias(dot(from, model->weights + index * what->depth, what->depth), model->bias, index);
-  if (what->swiglu) {
-    index += product->out_columns;
-    sum = activate(what, sum, with_bias(dot(from, model->weights + index * what->depth, what->depth), model->bias, index));
-  }
+  Sum sum = model_sum(product, model, from, group, index);
+  if (what->swiglu) sum = activate(what, sum, model_sum(product, model, from, group, index + product->out_columns));
   double scale = model->row_weights ? model->row_weights[row] : 1;
   return (Sum){sum.value * scale, sum.error * fabs(scale) + fabs(sum.value * scale) * rounding(what->out) + 0x1p-24};
 }
@@ -214,10 +268,11 @@ static bool is_untouched(const Product *product, int64_t first, int64_t last) {
 static void check_product(const Product *product) {
   gpu_download(product->out.buffer);
   Model model = {widen(product->rows.buffer, product->rows.shift),
-                 widen(product->weights.buffer, product->weights.shift),
+                 product->what.format ? decode(product) : widen(product->weights.buffer, product->weights.shift),
                  widen(product->bias, 0),
                  widen(product->row_ids, 0),
                  widen(product->row_weights, 0),
+                 widen(product->global_scales, 0),
                  widen(product->out.buffer, product->out.shift)};
   Distance distance = {0, 0, 0};
   const Case *what = &product->what;
@@ -228,7 +283,7 @@ static void check_product(const Product *product) {
   gpu_check(distance.outside == 0, __FILE__, __LINE__, "%lld elements are beyond their bound", (long long)distance.outside);
   CHECK(sqrt(distance.squares) <= 1e-2 * sqrt(distance.reference) + 1e-30);
   CHECK(is_untouched(product, 0, first) && is_untouched(product, last, what->rows));
-  double *all[] = {model.rows, model.weights, model.bias, model.row_ids, model.row_weights, model.out};
+  double *all[] = {model.rows, model.weights, model.bias, model.row_ids, model.row_weights, model.global_scales, model.out};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) free(all[i]);
 }
 
@@ -266,6 +321,25 @@ static void body_generic(gpu_rank *rank) {
   gpu_download(product.out.buffer);
   CHECK(memcmp(special, product.out.buffer->host, product.out.buffer->bytes) == 0);
   free(special);
+}
+
+// Weights of 4 bits without a factor, and the same in bf16.
+static void body_codes(gpu_rank *rank) {
+  Product product, same;
+  make_product(rank, rank->user, &product);
+  CHECK_OK(multiply_and_wait(rank, &product, NULL));
+  check_product(&product);
+  same = product;
+  same.what.format = NULL, same.scales = NULL;
+  make_numbers(rank, &same.what, &same);
+  double *values = decode(&product);
+  for (int64_t i = 0; i < same.weights.buffer->count - same.weights.shift; ++i) gpu_set(same.weights.buffer, i + same.weights.shift, values[i]);
+  free(values);
+  gpu_upload(same.weights.buffer);
+  make_operand(rank, &same.out, same.what.out, same.what.shift, 2, (const int64_t[]){same.what.rows, same.out_columns});
+  CHECK_OK(multiply_and_wait(rank, &same, NULL));
+  gpu_download(same.out.buffer);
+  CHECK(memcmp(product.out.buffer->host, same.out.buffer->host, product.out.buffer->bytes) == 0);
 }
 
 // How many rows a group has, and so its tiles, changes no bit of a row.
@@ -407,15 +481,28 @@ static void run_shapes(void) {
     for (int d = 0; d < 3; ++d)
       for (int gated = 0; gated < 2; ++gated) {
         if (is_left_out()) continue;
-        Case what = {
-            dtypes[d],  dtypes[d], NULL, "i32", shapes[i].groups, shapes[i].depth, shapes[i].columns, shapes[i].rows, shapes[i].layout, false, false,
-            gated != 0, 1,         0,    0};
+        Case what = {dtypes[d],
+                     dtypes[d],
+                     NULL,
+                     "i32",
+                     shapes[i].groups,
+                     shapes[i].depth,
+                     shapes[i].columns,
+                     shapes[i].rows,
+                     shapes[i].layout,
+                     false,
+                     false,
+                     gated != 0,
+                     1,
+                     0,
+                     0,
+                     NULL};
         gpu_case("%s, %s%s", shapes[i].name, dtypes[d], gated ? ", swiglu" : "") gpu_both(1, 1, body_product, &what);
       }
 }
 
 static void run_operands(void) {
-  const Case plain = {"bf16", "bf16", NULL, "i32", 5, 136, 160, 170, UNEVEN, false, false, false, 1, 0, 0};
+  const Case plain = {"bf16", "bf16", NULL, "i32", 5, 136, 160, 170, UNEVEN, false, false, false, 1, 0, 0, NULL};
   static const char *const dtypes[] = {"bf16", "f16", "f32"};
   for (int in = 0; in < 3; ++in)
     for (int out = 0; out < 3; ++out)
@@ -434,15 +521,44 @@ static void run_operands(void) {
     Case what = plain;
     what.swiglu = gated != 0, what.bias = "f32", what.row_ids = true, what.row_weights = true;
     gpu_case("generic and specialised, %s", gated ? "swiglu" : "none") gpu_both(1, 1, body_generic, &what);
-    what = (Case){"bf16", "f32", NULL, "i32", 1, 512, 384, 200, EVEN, false, false, gated != 0, 1, 0, 0};
+    what = (Case){"bf16", "f32", NULL, "i32", 1, 512, 384, 200, EVEN, false, false, gated != 0, 1, 0, 0, NULL};
     gpu_case("tiles of all sizes, %s", gated ? "swiglu" : "none") gpu_both(1, 1, body_tiles, &what);
-    what = (Case){"f32", "f32", "f32", "i32", 4, 64, 96, 120, UNEVEN, true, true, gated != 0, 1, 0, 0};
+    what = (Case){"f32", "f32", "f32", "i32", 4, 64, 96, 120, UNEVEN, true, true, gated != 0, 1, 0, 0, NULL};
     gpu_case("no numbers, %s", gated ? "swiglu" : "none") gpu_both(1, 1, body_special, &what);
   }
 }
 
+// Weights of 4 bits.
+static void run_codes(void) {
+  static const struct {
+    const char *name;
+    int64_t groups, depth, columns, rows;
+    Layout layout;
+  } shapes[] = {{"few rows", 5, 256, 272, 40, UNEVEN}, {"many rows", 2, 320, 512, 500, UNEVEN},
+                {"one block", 3, 32, 16, 9, EVEN},     {"all rows in one group", 4, 96, 144, 150, ALL_IN_ONE},
+                {"no depth", 3, 0, 32, 20, EVEN},      {"more tiles than blocks", 8, 64, 4096, 300, UNEVEN}};
+  static const char *const formats[] = {"nvfp4", "mxfp4"};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
+    for (int f = 0; f < 2; ++f)
+      for (int gated = 0; gated < 2; ++gated) {
+        if (is_left_out()) continue;
+        Case what = {
+            "bf16",     "f32", NULL, "i32", shapes[i].groups, shapes[i].depth, shapes[i].columns, shapes[i].rows, shapes[i].layout, false, false,
+            gated != 0, 1,     0,    0,     formats[f]};
+        gpu_case("%s, %s%s", shapes[i].name, formats[f], gated ? ", swiglu" : "") gpu_both(1, 1, body_codes, &what);
+        what.out = "bf16", what.bias = "f32", what.row_ids = true, what.row_weights = true, what.shift = (int64_t)i % 2;
+        gpu_case("%s, %s%s, all operands", shapes[i].name, formats[f], gated ? ", swiglu" : "") gpu_both(1, 1, body_product, &what);
+      }
+  Case odd = {"bf16", "f32", NULL, "i32", 1, 48, 80, 33, EVEN, false, false, false, 1, 0, 0, "nvfp4"};
+  gpu_case("a depth of three blocks, nvfp4") gpu_both(1, 1, body_codes, &odd);
+  for (int f = 0; f < 2; ++f) {
+    Case tiles = {"bf16", "f32", NULL, "i32", 1, 512, 384, 200, EVEN, false, false, true, 1, 0, 0, formats[f]};
+    gpu_case("tiles of all sizes, %s", formats[f]) gpu_both(1, 1, body_tiles, &tiles);
+  }
+}
+
 static void run_faults(void) {
-  const Case what = {"bf16", "bf16", NULL, "i32", 5, 64, 64, 50, EVEN, true, false, false, 1, 0, 0};
+  const Case what = {"bf16", "bf16", NULL, "i32", 5, 64, 64, 50, EVEN, true, false, false, 1, 0, 0, NULL};
   Fault faults[] = {
       {what, false, 0, -1, "moe.grouped_matmul: offsets[0] is -1, must not be negative"},
       {what, false, 2, -7, "moe.grouped_matmul: offsets[2] is -7, must not be negative"},
@@ -459,7 +575,7 @@ static void run_faults(void) {
 }
 
 static void run_replays(void) {
-  Case what = {"f32", "f32", NULL, "i32", 6, 72, 80, 200, UNEVEN, true, false, true, 1, 0, 0};
+  Case what = {"f32", "f32", NULL, "i32", 6, 72, 80, 200, UNEVEN, true, false, true, 1, 0, 0, NULL};
   gpu_case("replays with other offsets") gpu_both(1, 1, body_replay, &what);
 }
 
@@ -467,6 +583,7 @@ int main(int argc, char **argv) {
   gpu_begin(argc, argv);
   run_shapes();
   run_operands();
+  run_codes();
   run_faults();
   run_replays();
   return gpu_end();

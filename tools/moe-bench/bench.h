@@ -141,6 +141,7 @@ const Case *op_cases(int *count);        // cases.c
 const Case *format_cases(int *count);    // formats.c
 const Case *allreduce_cases(int *count); // allreduce.c
 const Case *exchange_cases(int *count);  // a2a.c
+const Case *grouped_cases(int *count);   // grouped.c
 void work_close(Work *work);             // operands.c; collective
 
 //===--- measure.c, a2a_measure.c ---------------------------------------------------------------------===//

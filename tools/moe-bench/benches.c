@@ -31,5 +31,14 @@ const Bench benches[] = {
      measure_exchanges,
      false,
      true},
+    {"grouped",
+     "grouped products in bf16, NVFP4 and MXFP4, on one GPU",
+     grouped_cases,
+     {1, 8, 64, 512, 2048},
+     {1, 512},
+     1,
+     measure_ops,
+     false,
+     false},
 };
 const int num_benches = sizeof benches / sizeof *benches;

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------------------------------===//
 
 #include "allreduce.h"
+#include "grouped.h"
 #include "operands.h"
 #include "routing.h"
 #include <stdlib.h>
@@ -286,69 +287,6 @@ static int64_t count_ep_rows(const Work *work) {
 
 static Cost cost_ep(const Work *work) { return (Cost){.memory_bytes = (work->tokens + count_ep_rows(work)) * row_bytes(work)}; }
 
-//===--- moe.grouped_matmul -------------------------------------------------------------------------===//
-
-enum { PRODUCT_ROWS, PRODUCT_OFFSETS, PRODUCT_WEIGHTS, PRODUCT_OUT };
-
-static int64_t product_rows(const Work *work) { return work->tokens * work->shape.top_k; }
-
-// Each row falls to any group. Caller frees.
-static int32_t *choose_offsets(const Work *work, int set) {
-  uint64_t state = operand_seed(work, work->rank, set);
-  int32_t *offsets = calloc((size_t)work->shape.experts + 1, sizeof *offsets);
-  if (!offsets) return NULL;
-  for (int64_t r = 0; r < product_rows(work); ++r) ++offsets[1 + routing_random(&state) % (uint64_t)work->shape.experts];
-  for (int64_t g = 0; g < work->shape.experts; ++g) offsets[g + 1] += offsets[g];
-  return offsets;
-}
-
-static moert_status fill_product(Work *work, int set, int64_t out_columns) {
-  const Shape *shape = &work->shape;
-  int32_t *offsets = choose_offsets(work, set);
-  if (!offsets) return MOERT_ERROR_OUT_OF_MEMORY;
-  moert_status status = operand_add_words(work, &work->buffers[set][PRODUCT_OFFSETS], offsets, 1, SHAPE(shape->experts + 1));
-  free(offsets);
-  if (!status) status = operand_add_random(work, set, PRODUCT_ROWS, 1, BF16, 2, SHAPE(product_rows(work), shape->hidden));
-  if (!status) status = operand_add_random(work, set, PRODUCT_WEIGHTS, 0.05f, BF16, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden));
-  if (!status) status = operand_add_output(work, &work->buffers[set][PRODUCT_OUT], BF16, 2, SHAPE(product_rows(work), out_columns));
-  return status;
-}
-
-static moert_status fill_plain(Work *work, int set) { return fill_product(work, set, work->shape.intermediate); }
-static moert_status fill_gated(Work *work, int set) { return fill_product(work, set, work->shape.intermediate / 2); }
-
-static moert_status call_product(Work *work, int set, moert_kernel *kernel, int64_t activation) {
-  moert_moe_grouped_matmul_params params = MOERT_MOE_GROUPED_MATMUL_PARAMS_INIT;
-  params.activation = activation;
-  moert_moe_grouped_matmul_args args = MOERT_MOE_GROUPED_MATMUL_ARGS_INIT;
-  args.rows = operand(work, set, PRODUCT_ROWS);
-  args.offsets = operand(work, set, PRODUCT_OFFSETS);
-  args.weights = operand(work, set, PRODUCT_WEIGHTS);
-  args.out = operand(work, set, PRODUCT_OUT);
-  return moert_moe_grouped_matmul(&params, &args, kernel, work->context);
-}
-
-static moert_status call_plain(Work *work, int set, moert_kernel *kernel) {
-  return call_product(work, set, kernel, MOERT_MOE_GROUPED_MATMUL_ACTIVATION_NONE);
-}
-
-static moert_status call_gated(Work *work, int set, moert_kernel *kernel) {
-  return call_product(work, set, kernel, MOERT_MOE_GROUPED_MATMUL_ACTIVATION_SWIGLU);
-}
-
-// The weights of groups with rows, rows and results, each once.
-static Cost cost_product(const Work *work) {
-  const Shape *shape = &work->shape;
-  int64_t groups = 0, rows = product_rows(work), matrix = shape->intermediate * shape->hidden;
-  for (int set = 0; set < work->sets; ++set) {
-    int32_t *offsets = choose_offsets(work, set);
-    for (int64_t g = 0; offsets && g < shape->experts; ++g) groups += offsets[g + 1] > offsets[g];
-    free(offsets);
-  }
-  int64_t results = (int64_t)work->buffers[0][PRODUCT_OUT].bytes;
-  return (Cost){.memory_bytes = groups * matrix * BF16_BYTES / work->sets + rows * row_bytes(work) + results, .flops = 2 * rows * matrix};
-}
-
 //===--- the table ----------------------------------------------------------------------------------===//
 
 static const Case bench_cases[] = {
@@ -388,9 +326,30 @@ static const Case bench_cases[] = {
      fill_ep,
      2,
      {{"ep.dispatch", "ep.dispatch", call_ep_dispatch, cost_ep}, {"ep.combine", "ep.combine.skip_a2a", call_ep_combine, cost_ep}}},
-    {"up, swiglu", "bf16", {7168, 4096, 32, 8}, 0, NULL, fill_gated, 1, {{"grouped_matmul", "moe.grouped_matmul", call_gated, cost_product}}},
-    {"down", "bf16", {2048, 7168, 32, 8}, 0, NULL, fill_plain, 1, {{"grouped_matmul", "moe.grouped_matmul", call_plain, cost_product}}},
-    {"square", "bf16", {8192, 8192, 1, 1}, 8192, NULL, fill_plain, 1, {{"grouped_matmul", "moe.grouped_matmul", call_plain, cost_product}}},
+    {"up, swiglu",
+     "bf16",
+     {7168, 4096, 32, 8},
+     0,
+     NULL,
+     grouped_fill_gated,
+     1,
+     {{"grouped_matmul", "moe.grouped_matmul", grouped_call_gated, grouped_cost}}},
+    {"down",
+     "bf16",
+     {2048, 7168, 32, 8},
+     0,
+     NULL,
+     grouped_fill_plain,
+     1,
+     {{"grouped_matmul", "moe.grouped_matmul", grouped_call_plain, grouped_cost}}},
+    {"square",
+     "bf16",
+     {8192, 8192, 1, 1},
+     8192,
+     NULL,
+     grouped_fill_plain,
+     1,
+     {{"grouped_matmul", "moe.grouped_matmul", grouped_call_plain, grouped_cost}}},
 };
 
 const Case *op_cases(int *count) {
