@@ -33,7 +33,8 @@ enum {
   MOERT_METAINFO_PAYLOAD_DATA = 9,              /* receive areas of the payloads, and of the parts of an all-reduce */
   MOERT_METAINFO_COMBINE_DATA = 10,             /* rows that the combine sends back */
   MOERT_METAINFO_ANNOUNCEMENTS = 11,            /* u64[2][ep_size]: hash << 32 | epoch of each rank's call, by parity of the epoch */
-  MOERT_METAINFO_COUNT_FLAGS = 12,              /* u32[ep_size]: epoch at which each rank had sent its counts, or begun an all-reduce */
+  MOERT_METAINFO_COUNT_FLAGS = 12,              /* u32[ep_size]: epoch at which each rank had sent its counts, or begun an all-reduce; on devices
+                                                   RECV_COUNTERS of the last dispatch, which peers do not write */
   MOERT_METAINFO_RECV_TOPK_ROWS = 13,           /* i32[ep_size][R][top_k]: expert ids, then rows of the grouped layout, -1: none here */
   MOERT_METAINFO_RECV_TOPK_WEIGHTS = 14,        /* f32[ep_size][R][top_k] */
   MOERT_METAINFO_STATE = 15,                    /* which ranks live, and whether an exchange failed; private */
@@ -48,10 +49,11 @@ enum {
                                    grouped */
   MOERT_WORKSPACE_RECV_TOPK_INDICES, /* i32[ep_size][R][top_k]: place among the rows of (source, expert) */
   MOERT_WORKSPACE_COMBINE_ARRIVALS,  /* rows that a combine brings back, [ep_size][R], as TOPK_SEND_INDICES counts them */
-  MOERT_WORKSPACE_REDUCTION_TURNS,   /* counters of the blocks of an all-reduce */
+  MOERT_WORKSPACE_TURNS,             /* counters of the blocks of an all-reduce, and of an exchange of few tokens */
   MOERT_WORKSPACE_REDUCTION_PACKETS, /* [2][ep_size]: parts of an all-reduce as each rank sends them, by parity of the epoch */
   MOERT_WORKSPACE_REDUCTION_FLAGS,   /* u32[2][rows][4]: epoch at which each quarter of a row of an all-reduce had arrived */
   MOERT_WORKSPACE_REDUCTION_ROWS,    /* [2][rows]: parts of this rank's tokens, and sums of all tokens */
+  MOERT_WORKSPACE_FEW_ROWS,          /* [2][ep_size]: rows of few tokens as each rank sends them, by parity of the epoch; 0 before they come */
   MOERT_WORKSPACE_FIELDS
 };
 enum {
@@ -59,6 +61,7 @@ enum {
   MOERT_WORKSPACE_MAX_TOP_K = 32,
   MOERT_WORKSPACE_MAX_PAYLOADS = 8,
   MOERT_WORKSPACE_MAX_GROUPED_EXPERTS = 4096, /* n_experts of a dispatch with layout expert_grouped on devices */
+  MOERT_WORKSPACE_FEW_TOKENS = 128,           /* R, at most, of exchanges by FEW_ROWS */
   MOERT_WORKSPACE_STATE_BYTES = 256,
   MOERT_WORKSPACE_TURNS_BYTES = 128
 };
@@ -80,6 +83,7 @@ enum {
   MOERT_WORKSPACE_UNIT_BYTES = 704,
   MOERT_WORKSPACE_PACKETS_BYTES = 8 << 20,
   MOERT_WORKSPACE_ROWS_BYTES = 64 << 20,
+  MOERT_WORKSPACE_FEW_BYTES = 8 << 20, /* of the rows of few tokens from a rank */
   MOERT_WORKSPACE_QUARTERS = 4
 };
 
@@ -95,6 +99,27 @@ static inline int64_t moert_workspace_fit(int64_t bytes, int64_t token, int64_t 
 
 static inline int64_t moert_workspace_packet_tokens(const moert_workspace_info *info) {
   return moert_workspace_fit(MOERT_WORKSPACE_PACKETS_BYTES / info->ep_size, moert_workspace_packet_row(info), info->max_num_tokens);
+}
+
+/* Rows of few tokens go in units of 512 bytes, an even number of them in a combine, and 16 bytes for each unit. */
+static inline int64_t moert_workspace_few_bytes(int64_t units) { return moert_workspace_align(units * (MOERT_WORKSPACE_UNIT_DATA + 16)); }
+
+static inline int64_t moert_workspace_few_row(const moert_workspace_info *info) {
+  const int64_t unit = MOERT_WORKSPACE_UNIT_DATA, dispatch = info->dispatch_bytes_per_token / unit + MOERT_WORKSPACE_MAX_PAYLOADS;
+  const int64_t combine = (info->combine_bytes_per_token / (2 * unit) + (info->combine_bytes_per_token % (2 * unit) != 0)) * 2;
+  return moert_workspace_few_bytes(dispatch > combine ? dispatch : combine);
+}
+
+/* R, at most, for which there is room; 0: of no token. */
+static inline int64_t moert_workspace_few_tokens(const moert_workspace_info *info) {
+  const int64_t few = MOERT_WORKSPACE_FEW_TOKENS, most = info->max_num_tokens < few ? info->max_num_tokens : few;
+  const int64_t fit = MOERT_WORKSPACE_FEW_BYTES / moert_workspace_few_row(info);
+  return fit < most ? fit : most;
+}
+
+/* Of a rank and a parity. */
+static inline int64_t moert_workspace_few_area(const moert_workspace_info *info) {
+  return moert_workspace_few_tokens(info) * moert_workspace_few_row(info);
 }
 
 static inline int64_t moert_workspace_row_tokens(const moert_workspace_info *info) {
@@ -125,10 +150,11 @@ static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspa
                  {MOERT_WORKSPACE_COMBINE_ROW_FLAGS, 4 * rows},
                  {MOERT_WORKSPACE_GROUP_COUNTS, 8 * (MOERT_WORKSPACE_MAX_GROUPED_EXPERTS + 2 * ranks)},
                  {MOERT_WORKSPACE_RECV_TOPK_INDICES, choices * ranks},
-                 {MOERT_WORKSPACE_REDUCTION_TURNS, MOERT_WORKSPACE_TURNS_BYTES},
+                 {MOERT_WORKSPACE_TURNS, MOERT_WORKSPACE_TURNS_BYTES},
                  {MOERT_WORKSPACE_REDUCTION_PACKETS, 2 * ranks * moert_workspace_packet_tokens(info) * moert_workspace_packet_row(info)},
                  {MOERT_WORKSPACE_REDUCTION_FLAGS, 2 * 4 * MOERT_WORKSPACE_QUARTERS * moert_workspace_rows(info)},
                  {MOERT_WORKSPACE_REDUCTION_ROWS, 2 * moert_workspace_rows(info) * moert_workspace_align(info->dispatch_bytes_per_token)},
+                 {MOERT_WORKSPACE_FEW_ROWS, 2 * ranks * moert_workspace_few_area(info)},
                  {MOERT_METAINFO_PAYLOAD_DATA,
                   moert_workspace_align(rows * info->dispatch_bytes_per_token) + MOERT_WORKSPACE_MAX_PAYLOADS * MOERT_WORKSPACE_ALIGNMENT},
                  {MOERT_METAINFO_COMBINE_DATA, combined},

@@ -1,7 +1,8 @@
 //===- exchange.cuh - the protocol of workspaces on devices ---------------------------------------------===//
 //
 // What lib/reference/workspace.h says of the host backend holds here too, with other words. An exchange is one kernel, whose blocks push to the slabs
-// of the peers without waiting, and then wait for what the peers push here: fused.cuh for rows, kernels/moe_allreduce_fusion/round.cuh for packets.
+// of the peers without waiting, and then wait for what the peers push here: fused.cuh for rows, few.cuh for rows of few tokens, and
+// kernels/moe_allreduce_fusion/round.cuh for packets.
 //
 // Who waits in vain reports it and sets the word `failed` in the slab's STATE. All later kernels look at that word first: they send and read nothing,
 // and fill their outputs with ones. It stays set until the workspace is recovered, and so replays of captured calls fail at once too.

@@ -88,6 +88,12 @@ __device__ inline void storeRelaxed(unsigned long long *word, unsigned long long
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+__device__ inline unsigned long long loadRelaxed(const unsigned long long *word) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
 __device__ inline void addRelaxed(uint32_t *word, uint32_t value) {
   asm volatile("red.relaxed.sys.global.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }

@@ -10,12 +10,15 @@
 #ifndef MOE_KERNELS_MOE_ALLREDUCE_FUSION_KERNELS_CUH
 #define MOE_KERNELS_MOE_ALLREDUCE_FUSION_KERNELS_CUH
 
+#include "kernels/common/packets.cuh"
 #include "kernels/common/scales.cuh"
-#include "kernels/moe_allreduce_fusion/packets.cuh"
+#include "kernels/moe_allreduce_fusion/round.cuh"
 #include "kernels/moe_allreduce_fusion/table.cuh"
 #include "lib/reference/reduction.h"
 
 namespace allreduce {
+
+using namespace packets;
 
 static_assert(kPiece == MOERT__REDUCTION_VECTOR && MOERT__REDUCTION_WIDTH == 32, "a thread's piece, and a warp");
 const int kGroup = 32 * kPiece; // columns of a warp

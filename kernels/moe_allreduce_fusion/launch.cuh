@@ -52,7 +52,7 @@ inline Round roundOf(const moert__reduction &checked, int op, uint32_t hash) {
   round.exchange = exchangeOf(checked.workspace, checked.context, op);
   char *slab = round.exchange.slabs[checked.workspace.rank];
   const int64_t *offsets = round.exchange.offsets;
-  round.turns = reinterpret_cast<Turns *>(slab + offsets[MOERT_WORKSPACE_REDUCTION_TURNS]);
+  round.turns = reinterpret_cast<Turns *>(slab + offsets[MOERT_WORKSPACE_TURNS]);
   round.state = reinterpret_cast<moert__slab_state *>(slab + offsets[MOERT_METAINFO_STATE]);
   round.last = reinterpret_cast<uint32_t *>(slab + offsets[MOERT_METAINFO_FLAG_VAL]);
   round.hash = hash;

@@ -17,16 +17,9 @@
 #ifndef MOE_KERNELS_MOE_ALLREDUCE_FUSION_ROUND_CUH
 #define MOE_KERNELS_MOE_ALLREDUCE_FUSION_ROUND_CUH
 
-#include "kernels/common/exchange.cuh"
+#include "kernels/common/turns.cuh"
 
 namespace allreduce {
-
-// The region REDUCTION_TURNS. What stands by parity is set to 0 by the epoch between.
-struct Turns {
-  uint32_t begun;    // blocks that have read the epoch
-  uint32_t left[2];  // blocks that have left
-  uint32_t fills[2]; // whether a block fills the outputs
-};
 
 // The part of the kernel's parameter that this file needs.
 struct Round {
@@ -41,7 +34,7 @@ struct Round {
 // What a thread knows since it began.
 struct Begun {
   unsigned long long mask; // of the ranks that take part
-  uint32_t epoch;
+  uint32_t epoch, turn;
   bool fails; // the workspace stands in error
 };
 
@@ -50,7 +43,7 @@ __device__ inline bool takesPart(const Begun &begun, int rank) { return (begun.m
 // By every thread, with one latency.
 __device__ inline Begun readRound(const Round &round) {
   const int failed = round.state->failed, full = round.state->full;
-  return {round.state->mask & round.exchange.mask, epochAfter(*round.last), (failed | full) != 0};
+  return {round.state->mask & round.exchange.mask, epochAfter(*round.last), round.turns->number, (failed | full) != 0};
 }
 
 __device__ inline unsigned long long announcementOf(const Round &round, const Begun &begun) {
@@ -152,27 +145,10 @@ __device__ inline bool awaitAnnouncements(const Round &round, const Begun &begun
 //===--- the ends of an epoch -----------------------------------------------------------------------===//
 
 // By the first thread of a block, behind a barrier of it: all its threads have read the epoch.
-__device__ inline void countBegun(const Round &round, const Begun &begun) {
-  Turns *turns = round.turns;
-  if (gridDim.x > 1 && atomicAdd(&turns->begun, 1) != gridDim.x - 1) return;
-  const uint32_t next = (begun.epoch & 1) ^ 1;
-  turns->begun = turns->left[next] = turns->fills[next] = 0;
-  *round.last = begun.epoch;
-}
+__device__ inline void countBegun(const Round &round, const Begun &begun) { beginTurn(round.turns, begun.turn, round.last, begun.epoch); }
 
 // All threads of a block, of which this one `failed`. True in one block if any has, when all others have left: it fills the outputs.
-__device__ inline bool leaveRound(const Round &round, const Begun &begun, bool failed) {
-  uint32_t *left = &round.turns->left[begun.epoch & 1];
-  const bool any = __syncthreads_or(failed);
-  bool fills = false;
-  letNextBegin();
-  if (threadIdx.x == 0) {
-    fills = any && atomicExch(&round.turns->fills[begun.epoch & 1], 1) == 0;
-    if (!fills && gridDim.x > 1) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(left) : "memory");
-    while (fills && loadAcquire(left) != gridDim.x - 1) __nanosleep(100);
-  }
-  return any && __syncthreads_or(fills);
-}
+__device__ inline bool leaveRound(const Round &round, const Begun &begun, bool failed) { return leaveTurn(round.turns, begun.turn, failed); }
 
 } // namespace allreduce
 

@@ -727,6 +727,13 @@ template <typename Kind, typename Sum> __device__ void writeToken(const Call &ca
     storeSums<Kind>(call, number, columns, sum);
 }
 
+template <typename Kind> __device__ void addToken(const Call &call, const Token &token, int64_t number, int part) {
+  if (__popc(token.present) <= 2)
+    writeToken<Kind>(call, number, part, sumOfTwo<Kind>(call, token));
+  else
+    writeToken<Kind>(call, number, part, SumOfMany<Kind>(call, token));
+}
+
 //===--- adding what has come ---------------------------------------------------------------------===//
 
 // A token of a lane: its first rows, how many it has, and the first of its slots whose row has not come.
@@ -814,10 +821,7 @@ template <typename Kind> __device__ bool addTokens(const Call &call, const Begun
   const int step = call.add.pieces, part = warp % call.add.warps, end = rangeBegin(call.tokens, blockIdx.x + 1);
   if (begin + step >= end) { // no other
     if (!awaitWarp(call.round, begun, [&] { return missingRow<Kind>(call, begun, first); })) return false;
-    if (__popc(first.present) <= 2)
-      writeToken<Kind>(call, begin, part, sumOfTwo<Kind>(call, first));
-    else
-      writeToken<Kind>(call, begin, part, SumOfMany<Kind>(call, first));
+    addToken<Kind>(call, first, begin, part);
     return true;
   }
   for (; begin < end; begin += 32 * step)

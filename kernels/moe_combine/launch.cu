@@ -1,6 +1,6 @@
 //===- launch.cu - moe.combine on devices ---------------------------------------------------------------===//
 
-#include "kernels/moe_combine/kernels.cuh"
+#include "kernels/moe_combine/few.cuh"
 
 #include "kernels/common/nccl_launch.cuh"
 
@@ -102,7 +102,49 @@ Call makeCall(const moert__combine_call &checked, moert_context *context) {
   return call;
 }
 
-//===--- the launch -------------------------------------------------------------------------------===//
+//===--- few tokens -------------------------------------------------------------------------------===//
+
+// Rows of whole pieces that travel as they are. All ranks must come to the same, and so neither where rows lie nor what comes out makes a difference.
+bool isFew(const moert__combine_call &checked) {
+  return !checked.grouped && !checked.params->use_low_precision && checked.params->hidden_size % kPiece == 0 &&
+         isForFew(checked.workspace, checked.max_tokens);
+}
+
+using FewKernel = void (*)(FewCall);
+
+template <moert__format kFormat> FewKernel fewOf(const moert__combine_call &checked, bool isPlain) {
+  using Rows = Numbers<kFormat>;
+  if (checked.quantizes) return combineFew<Kind<kFormat, Rows, Layout::rankMajor, true, false, 0, 0>>;
+  return isPlain ? combineFew<Kind<kFormat, Rows, Layout::rankMajor, false, true, 0, 0>>
+                 : combineFew<Kind<kFormat, Rows, Layout::rankMajor, false, false, 0, 0>>;
+}
+
+FewKernel fewKernel(const moert__combine_call &checked, bool isPlain) {
+  switch (checked.payload_format) {
+  case MOERT__BF16: return fewOf<MOERT__BF16>(checked, isPlain);
+  case MOERT__F16: return fewOf<MOERT__F16>(checked, isPlain);
+  default: return fewOf<MOERT__F32>(checked, isPlain);
+  }
+}
+
+moert_status launchFew(moert_context *context, const Call &call, const moert__combine_call &checked) {
+  const int64_t *offsets = call.round.exchange.offsets;
+  const char *slab = call.round.exchange.slabs[checked.workspace.rank];
+  FewCall few = {fewRowsOf(checked.workspace), nullptr, nullptr, nullptr, call};
+  unsigned blocks = 0;
+  few.received = reinterpret_cast<const int32_t *>(slab + offsets[MOERT_METAINFO_COUNT_FLAGS]);
+  few.targets = reinterpret_cast<const int32_t *>(slab + offsets[MOERT_METAINFO_TOPK_TARGET_RANKS]);
+  few.indices = reinterpret_cast<const int32_t *>(slab + offsets[MOERT_METAINFO_TOPK_SEND_INDICES]);
+  few.rows.units = static_cast<int32_t>(ceilDivide(call.hidden, 32 * kPiece) * (checked.payload_format == MOERT__F32 ? 2 : 1));
+  moert_status stopped = MOERT_OK, status = shareRows(context, checked.workspace, call.maxTokens, checked.params->max_sms, &few.rows, &blocks);
+  if (status) return status;
+  few.call.add.warps = kFewWorkers * few.rows.parts;
+  status = passStops(context, &few.call.round, &stopped);
+  if (!status) status = launch(context, fewKernel(checked, call.isPlain), {dim3(blocks), dim3(kFewThreads), 0, checked.params->enable_pdl != 0}, few);
+  return status ? status : stopped;
+}
+
+//===--- many tokens ------------------------------------------------------------------------------===//
 
 // Of a row as it travels.
 int64_t wireBytesOf(const moert__combine_call &checked) {
@@ -117,7 +159,7 @@ NcclExchange exchangeOverLink(moert_context *context, const Call &call, const mo
   return exchange;
 }
 
-moert_status launchRound(moert_context *context, Call call, const moert__combine_call &checked, Kernel kernel) {
+moert_status launchMany(moert_context *context, Call call, const moert__combine_call &checked, Kernel kernel) {
   const RowsFit fit = {checked.grouped ? checked.args->payload->shape[0] : INT64_MAX};
   unsigned blocks = 0;
   moert_status stopped = MOERT_OK, status = exchangeBlocks(context, call.maxTokens, checked.params->max_sms, &blocks);
@@ -140,7 +182,7 @@ moert_status moert__cuda_moe_combine(const moert_moe_combine_params *params, con
   const Call call = makeCall(checked, context);
   Kernel kernel;
   status = chooseKernel(instance, checked, call.isPlain, &kernel);
-  if (!status) status = launchRound(context, call, checked, kernel);
+  if (!status) status = isFew(checked) && !goesOverLink(context) ? launchFew(context, call, checked) : launchMany(context, call, checked, kernel);
   if (!status) moert__combine_keep(&checked);
   return noteLaunch(context, status);
 }

@@ -65,12 +65,13 @@ __device__ inline uint32_t quotient(uint32_t number, uint32_t factor) { return f
 
 __device__ inline bool isExpert(const Call &call, int32_t id) { return id >= 0 && id < call.experts; }
 
-__device__ inline int ownerOf(const Call &call, int32_t id) {
-  const Owners &owners = call.owners;
+__device__ inline int ownerOf(const Owners &owners, int32_t id) {
   const uint32_t expert = static_cast<uint32_t>(id);
   return static_cast<int>(expert < owners.more ? quotient(expert, owners.moreFactor)
                                                : owners.extra + quotient(expert - owners.more, owners.eachFactor));
 }
+
+__device__ inline int ownerOf(const Call &call, int32_t id) { return ownerOf(call.owners, id); }
 
 __device__ inline int32_t firstExpert(const Call &call, int rank) {
   const uint32_t r = static_cast<uint32_t>(rank);
@@ -1048,6 +1049,7 @@ __device__ inline bool endRound(const Call &call, const Begun &begun) {
     if (counts) received = regionOf<volatile int32_t>(call.round.exchange, MOERT_METAINFO_RECV_COUNTERS)[source];
   };
   if (!awaitCompletion(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, look)) return false;
+  if (source < call.round.exchange.watch.ranks) regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_COUNT_FLAGS)[source] = received;
   if (call.recvCounts && source < call.round.exchange.watch.ranks) call.recvCounts[source] = received;
   gatherStats(call, begun);
   return true;

@@ -1,6 +1,6 @@
 //===- launch.cu - moe.dispatch on devices --------------------------------------------------------------===//
 
-#include "kernels/moe_dispatch/kernels.cuh"
+#include "kernels/moe_dispatch/few.cuh"
 
 #include "kernels/common/nccl_launch.cuh"
 #include "lib/reference/moe_dispatch.h"
@@ -28,6 +28,7 @@ template <bool kIsBuilt, int kTopK> Kernel instanceOr(Kernel generic, Receives r
   return generic;
 }
 
+// For many tokens; one kernel serves all calls of few.
 moert_status chooseKernel(int32_t instance, int64_t topK, Receives receives, Kernel *chosen) {
   Selection selection(instance);
   const Kernel generic = *chosen = kernelOf<0>(receives);
@@ -150,7 +151,48 @@ NcclExchange exchangeOverLink(moert_context *context, const Call &call, const mo
   return exchange;
 }
 
-moert_status launchRound(moert_context *context, Call call, const moert__dispatch_call &checked, Kernel kernel, Receives receives) {
+//===--- few tokens -------------------------------------------------------------------------------===//
+
+// All ranks must come to the same, and so it makes no difference where rows lie.
+bool isFew(const moert__dispatch_call &checked) {
+  return !checked.grouped && checked.num_stats == 0 && isForFew(checked.workspace, checked.max_tokens);
+}
+
+FewCall makeFew(const Call &call, const moert__workspace &workspace) {
+  FewCall few = {};
+  few.rows = fewRowsOf(workspace);
+  few.ids = call.ids;
+  few.owners = call.owners;
+  few.experts = static_cast<int32_t>(call.experts);
+  few.tokens = static_cast<int32_t>(call.tokens);
+  few.topK = call.topK;
+  for (few.team = 1; few.team < few.topK;) few.team *= 2;
+  few.width = 16;
+  few.call = call;
+  for (int32_t i = 0; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) {
+    const Payload &payload = call.payloads[i];
+    few.payloads[i] = {payload.from, payload.recv, static_cast<int32_t>(payload.rowBytes), i < call.numPayloads ? few.rows.units : INT32_MAX};
+    few.rows.units += static_cast<int32_t>(ceilDivide(payload.rowBytes, MOERT_WORKSPACE_UNIT_DATA));
+    if (payload.rowBytes == 0) continue;
+    const int width = payload.sendWidth < payload.receiveWidth ? payload.sendWidth : payload.receiveWidth;
+    if (width < few.width) few.width = width < 4 ? 1 : 4;
+  }
+  return few;
+}
+
+moert_status launchFew(moert_context *context, const Call &call, const moert__dispatch_call &checked) {
+  FewCall few = makeFew(call, checked.workspace);
+  unsigned blocks = 0;
+  moert_status stopped = MOERT_OK, status = shareRows(context, checked.workspace, call.maxTokens, checked.params->max_sms, &few.rows, &blocks);
+  if (status) return status;
+  status = passStops(context, &few.call.round, &stopped);
+  if (!status) status = launch(context, dispatchFew, {dim3(blocks), dim3(kFewThreads), 0, checked.params->enable_pdl != 0}, few);
+  return status ? status : stopped;
+}
+
+//===--- many tokens ------------------------------------------------------------------------------===//
+
+moert_status launchMany(moert_context *context, Call call, const moert__dispatch_call &checked, Kernel kernel, Receives receives) {
   unsigned blocks = 0;
   moert_status stopped = MOERT_OK, status = exchangeBlocks(context, workOf(call, receives), checked.params->max_sms, &blocks);
   if (status) return status;
@@ -176,7 +218,7 @@ moert_status moert__cuda_moe_dispatch(const moert_moe_dispatch_params *params, c
   status = checkExperts(params->n_experts, receives);
   if (!status) status = chooseKernel(instance, params->top_k, receives, &kernel);
   if (status) return status;
-  status = launchRound(context, call, checked, kernel, receives);
+  status = isFew(checked) && !goesOverLink(context) ? launchFew(context, call, checked) : launchMany(context, call, checked, kernel, receives);
   if (!status) moert__dispatch_keep(&checked, 0);
   return noteLaunch(context, status);
 }

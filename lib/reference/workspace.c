@@ -107,9 +107,10 @@ static const int protocol_fields[] = {MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS,
                                       MOERT_WORKSPACE_DISPATCH_ROW_FLAGS,
                                       MOERT_WORKSPACE_COMBINE_ROW_FLAGS,
                                       MOERT_WORKSPACE_GROUP_COUNTS,
-                                      MOERT_WORKSPACE_REDUCTION_TURNS,
+                                      MOERT_WORKSPACE_TURNS,
                                       MOERT_WORKSPACE_REDUCTION_PACKETS,
-                                      MOERT_WORKSPACE_REDUCTION_FLAGS};
+                                      MOERT_WORKSPACE_REDUCTION_FLAGS,
+                                      MOERT_WORKSPACE_FEW_ROWS};
 
 static size_t protocol_bytes(int field, const moert_workspace_info *info) {
   size_t ranks = (size_t)info->ep_size;
@@ -119,9 +120,10 @@ static size_t protocol_bytes(int field, const moert_workspace_info *info) {
   case MOERT_WORKSPACE_DISPATCH_ROW_FLAGS:
   case MOERT_WORKSPACE_COMBINE_ROW_FLAGS: return ranks * (size_t)info->max_num_tokens * sizeof(uint32_t);
   case MOERT_WORKSPACE_GROUP_COUNTS: return (MOERT_WORKSPACE_MAX_GROUPED_EXPERTS + 2 * ranks) * sizeof(uint64_t);
-  case MOERT_WORKSPACE_REDUCTION_TURNS: return MOERT_WORKSPACE_TURNS_BYTES;
+  case MOERT_WORKSPACE_TURNS: return MOERT_WORKSPACE_TURNS_BYTES;
   case MOERT_WORKSPACE_REDUCTION_PACKETS: return 2 * ranks * (size_t)(moert_workspace_packet_tokens(info) * moert_workspace_packet_row(info));
   case MOERT_WORKSPACE_REDUCTION_FLAGS: return 2 * MOERT_WORKSPACE_QUARTERS * (size_t)moert_workspace_rows(info) * sizeof(uint32_t);
+  case MOERT_WORKSPACE_FEW_ROWS: return 2 * ranks * (size_t)moert_workspace_few_area(info);
   default: return ranks * sizeof(uint32_t);
   }
 }

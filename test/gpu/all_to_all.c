@@ -31,8 +31,10 @@ static void play(gpu_rank *rank) {
   exchange_open(&l, rank, what, 0);
   for (int64_t round = 0; round < what->rounds; ++round) {
     int64_t most, tokens = tokens_of(rank, what, round, &most);
+    exchange_use_payloads(&l, 1 + round % (1 + what->further)); // rows of other sizes in the same places
     exchange_check_round(&l, tokens, most);
   }
+  exchange_use_payloads(&l, 1 + what->further);
   name_generic_kernels(&l);
   exchange_check_round(&l, what->max_tokens - (rank->rank > 0), what->max_tokens);
   CHECK_OK(exchange_initialize(&l)); // again: epochs begin anew
@@ -315,6 +317,9 @@ static const Named cases[] = {{"rows of one rank", {9, 64, 2, 9, "bf16", "f32", 
                               {"payloads of odd rows", {17, 24, 3, 11, "bf16", "f32", false, false, IDS_WILD, 4, 7, 0, true}},
                               {"rows that are not aligned", {17, 40, 6, 19, "f16", "f32", false, false, IDS_ANY, 3, 3, 1, true}},
                               {"rows of an odd size", {13, 7, 5, 8, "bf16", "f16", false, false, IDS_ANY, 3, 2, 0, true}},
+                              {"odd rows, few and many", {150, 24, 3, 11, "bf16", "f32", false, false, IDS_WILD, 4, 7, 0, true}},
+                              {"rows that are not aligned, few and many", {140, 40, 6, 19, "f16", "f32", false, false, IDS_ANY, 3, 3, 1, true}},
+                              {"f32 in place, few and many", {135, 24, 7, 13, "f32", "f32", false, true, IDS_TWICE, 3, 0, 0, true}},
                               {"f32 in place", {11, 20, 7, 13, "f32", "f32", false, true, IDS_TWICE, 3, 0, 0, true}},
                               {"top_k 10", {11, 48, 10, 20, "f32", "bf16", false, false, IDS_ANY, 2, 0, 0, false}},
                               {"top_k 16", {11, 48, 16, 64, "f16", "f32", false, false, IDS_ANY, 2, 0, 0, false}},
@@ -352,6 +357,7 @@ typedef struct NamedOutput {
 // what; low, format, layout
 static const NamedOutput output_cases[] = {
     {"nvfp4", {{17, 48, 4, 11, "bf16", "f32", false, false, IDS_ANY, 3, 0, 0, true}, false, NVFP4, LINEAR}},
+    {"nvfp4, few and many", {{150, 48, 4, 11, "bf16", "f32", false, false, IDS_ANY, 3, 0, 0, true}, false, NVFP4, LINEAR}},
     {"low precision", {{33, 160, 8, 16, "bf16", "bf16", false, false, IDS_ANY, 3, 0, 0, true}, true, NONE, LINEAR}},
     {"mxfp8 in tiles of 8", {{19, 160, 6, 9, "f16", "f32", false, false, IDS_WILD, 3, 0, 0, true}, false, MXFP8, TILES_8X4}},
     {"mxfp4 in tiles of 128, grouped", {{130, 96, 3, 12, "f32", "f32", true, false, IDS_ANY, 2, 0, 0, true}, false, MXFP4, TILES_128X4}},

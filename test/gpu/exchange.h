@@ -107,6 +107,11 @@ static inline void exchange_allocate(exchange_layer *l) {
   }
 }
 
+// Only the first `count` payloads travel from now on.
+static inline void exchange_use_payloads(exchange_layer *l, int64_t count) {
+  l->num_payloads = l->dispatch_args.num_payloads = l->dispatch_args.num_recv = count;
+}
+
 // The operands for a round of `tokens` tokens here and at most `most` anywhere.
 static inline void exchange_shape(exchange_layer *l, int64_t tokens, int64_t most) {
   const exchange_case *what = &l->what;

@@ -1,22 +1,22 @@
-//===- packets.cuh - parts of an all-reduce on their way ------------------------------------------------===//
+//===- packets.cuh - data that is its own flag ----------------------------------------------------------===//
 //
 // A packet is 16 bytes: 12 of data, and the epoch, by which the receiver knows that it has come. Packets are stored and loaded by scalar accesses of
 // 128 bits, of which no reader sees a half (they are single operations in the memory model of PTX, other than vectors of smaller elements), so that
 // neither a flag nor a fence is needed, and any bits may be data.
 //
-// A thread has a piece of 8 numbers, which are 4 or 8 words. The words of a warp that stand at the same four places in their pieces are a unit. Each
-// lane sends its first three of them in a packet, and every third lane another with the fourth words of itself and the next two. The last lane sends
-// the hash of the call, so that nobody takes the numbers of another one: 44 packets for 32 times 16 bytes.
+// Of numbers a thread has a piece of 8, which are 4 or 8 words. The words of a warp that stand at the same four places in their pieces are a unit.
+// Each lane sends its first three of them in a packet, and every third lane another with the fourth words of itself and the next two. The last lane
+// sends the hash of the call, so that nobody takes the numbers of another one: 44 packets for 32 times 16 bytes.
 //
 // A packet that was sent 2^32 - 2 epochs ago, in a place that no call since has used, would pass for one of this epoch.
 //
 //===----------------------------------------------------------------------------------------------===//
-#ifndef MOE_KERNELS_MOE_ALLREDUCE_FUSION_PACKETS_CUH
-#define MOE_KERNELS_MOE_ALLREDUCE_FUSION_PACKETS_CUH
+#ifndef MOE_KERNELS_PACKETS_CUH
+#define MOE_KERNELS_PACKETS_CUH
 
-#include "kernels/moe_allreduce_fusion/round.cuh"
+#include <moert/workspace.h>
 
-namespace allreduce {
+namespace packets {
 
 __device__ inline void storePacket(char *at, uint32_t a, uint32_t b, uint32_t c, uint32_t epoch) {
   asm volatile("{\n\t.reg .b64 l, h;\n\t.reg .b128 p;\n\tmov.b64 l, {%1, %2};\n\tmov.b64 h, {%3, %4};\n\tmov.b128 p, {l, h};\n\t"
@@ -118,6 +118,6 @@ template <int kWords> struct Received {
   }
 };
 
-} // namespace allreduce
+} // namespace packets
 
 #endif

@@ -1,0 +1,199 @@
+//===- few.cuh - exchanges of few tokens ------------------------------------------------------------------===//
+//
+// What fused.cuh says holds here too, but rows are their own flags: what is won is the time of a fence, of a flag behind it, and of the copy engine.
+//
+// A row goes in units of 32 vectors of 16 bytes to a room where all is 0. A vector that is not 0 has come when it is seen; of those that are 0 the
+// unit's header tells, a packet (packets.cuh), so that any bits may be data. Vectors are stored and loaded as packets are. Who has received a unit
+// sets its room and that of its header to 0 again, for a row of another size has vectors there.
+//
+// Warps work by themselves: each has some units of the rows that its block sends and receives, and waits for these alone. The last warp of a block
+// has none: it does what is not a row's.
+//
+// Nobody waits for permission to push. Rows go to one of two areas, by the parity of the epoch. Who sends into an area again, two epochs later, has
+// awaited in the epoch between that all ranks had begun that (`awaitBegun`, or all that they send in it); and a rank begins when its kernels before
+// have ended, and the stores of these are performed. All that is sent is awaited, so that nothing is on its way when its receiver has ended the
+// epoch; for that reason how many rows a combine sends may not be read where a peer that is ahead writes already (RECV_COUNTERS). What a failed round
+// leaves is cleared when the workspace is recovered.
+//
+// Which kernel a call has follows from what all ranks agree on (the hash of the call): the others would look for its rows elsewhere.
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOE_KERNELS_FEW_CUH
+#define MOE_KERNELS_FEW_CUH
+
+#include "kernels/common/fused.cuh"
+#include "kernels/common/packets.cuh"
+#include "kernels/common/turns.cuh"
+
+namespace few {
+
+using namespace fused;
+using namespace packets;
+
+const int kFewThreads = 512, kFewWorkers = kFewThreads / 32 - 1; // warps that have units
+const int kFewTokens = MOERT_WORKSPACE_FEW_TOKENS;
+
+// The first part of the kernel's parameter, where all is together that a block needs before it can send: what it has to look for takes its time.
+struct FewRows {
+  const moert__slab_state *state;
+  uint32_t *last; // the epoch before
+  Turns *turns;
+  unsigned long long mask;
+  int64_t areaBytes; // of a rank and a parity
+  uint32_t rowBytes;
+  int32_t units; // of a row
+  int32_t parts; // blocks for a row
+  int32_t rank, ranks;
+};
+
+__device__ inline int laneOf() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ inline int warpOf() { return static_cast<int>(threadIdx.x) / 32; }
+__device__ inline bool isFewWorker() { return warpOf() < kFewWorkers; }
+
+// Of a row the units that a warp has in a part of it: kGroup neighbours, from kGroup * `first` on, `step` groups apart.
+template <int kGroup> struct Units {
+  int first, step, end;
+
+  __device__ Units(const FewRows &rows, int part) : first(warpOf() * rows.parts + part), step(kFewWorkers * rows.parts), end(rows.units) {}
+  __device__ bool isDone() const { return first * kGroup >= end; }
+  __device__ void pass(int units) { first += units / kGroup * step; }
+  __device__ int operator[](int i) const { return (first + i / kGroup * step) * kGroup + i % kGroup; }
+  __device__ bool has(int i) const { return (*this)[i] < end; }
+};
+
+// Of row `index` that rank `from` sends to rank `at`.
+__device__ inline char *roomOf(const Round &round, const Begun &begun, const FewRows &rows, int at, int from, int32_t index) {
+  const int64_t area = static_cast<int64_t>(begun.epoch & 1) * rows.ranks + from;
+  return regionOf<char>(round.exchange, at, MOERT_WORKSPACE_FEW_ROWS) + area * rows.areaBytes + static_cast<uint32_t>(index) * rows.rowBytes;
+}
+
+__device__ inline char *vectorAt(char *room, int unit) { return room + unit * MOERT_WORKSPACE_UNIT_DATA + laneOf() * 16; }
+__device__ inline char *headerAt(const FewRows &rows, char *room, int unit) { return room + rows.units * MOERT_WORKSPACE_UNIT_DATA + unit * 16; }
+
+__device__ inline void clearVector(char *at) { *reinterpret_cast<uint4 *>(at) = uint4{}; }
+
+__device__ inline bool isZero(const uint4 &vector) { return (vector.x | vector.y | vector.z | vector.w) == 0; }
+
+// By a warp: a vector of each lane in each unit that there is. Behind a row's end they are 0.
+template <int kUnits, typename Mine>
+__device__ void sendUnits(const Round &round, const Begun &begun, const FewRows &rows, char *room, const Mine &units,
+                          const uint4 (&vectors)[kUnits]) {
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    const uint4 &vector = vectors[i];
+    if (units.has(i) && !isZero(vector)) storePacket(vectorAt(room, units[i]), vector.x, vector.y, vector.z, vector.w);
+  }
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    const uint32_t zeros = __ballot_sync(~0u, isZero(vectors[i]));
+    if (laneOf() == 0 && units.has(i)) storePacket(headerAt(rows, room, units[i]), zeros, round.hash, 0, begun.epoch);
+  }
+}
+
+enum class Coming { here, none, failed };
+
+// By a warp, from `source`: until all units are here, or `isNone` says that there is no such row. Where there is no unit the first is loaded once
+// more: without branches all loads come first.
+template <int kUnits, typename Mine, typename IsNone>
+__device__ Coming receiveUnits(const Round &round, const Begun &begun, const FewRows &rows, int source, char *room, const Mine &units,
+                               const IsNone &isNone, uint4 (&vectors)[kUnits]) {
+  bool isHere = true;
+  const auto look = [&] {
+    uint4 headers[kUnits];
+    const bool none = isNone();
+    isHere = true;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int unit = units[units.has(i) ? i : 0];
+      vectors[i] = loadPacket(vectorAt(room, unit));
+      headers[i] = loadPacket(headerAt(rows, room, unit));
+    }
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i)
+      isHere = isHere && headers[i].w == begun.epoch && headers[i].y == round.hash && (!isZero(vectors[i]) || (headers[i].x >> laneOf() & 1) != 0);
+    return isHere || none ? kHere : source;
+  };
+  if (!awaitWarp(round, begun, look)) return Coming::failed;
+  if (!__all_sync(~0u, isHere)) return Coming::none;
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    if (!units.has(i)) continue;
+    clearVector(vectorAt(room, units[i]));
+    if (laneOf() == 0) clearVector(headerAt(rows, room, units[i]));
+  }
+  return Coming::here;
+}
+
+// The `number`-th rank behind this one.
+__device__ inline int peerOf(const FewRows &rows, int number) {
+  const int peer = rows.rank + 1 + number;
+  return peer < rows.ranks ? peer : peer - rows.ranks;
+}
+
+// As `readRound`.
+__device__ inline Begun readFew(const FewRows &rows) {
+  const int failed = rows.state->failed, full = rows.state->full;
+  return {rows.state->mask & rows.mask, epochAfter(*rows.last), (failed | full) != 0};
+}
+
+// By the first lane of a block's last warp, behind a barrier of the block.
+__device__ inline void countBegun(const FewRows &rows, const Begun &begun, uint32_t turn) { beginTurn(rows.turns, turn, rows.last, begun.epoch); }
+
+// By a warp of block 0: until `look`, which says of a peer whether what it tells is here, finds that of all of them, and all have begun the same.
+// False if the round has failed.
+template <typename Look> __device__ bool awaitBegun(const Round &round, const Begun &begun, const Look &look) {
+  const int ranks = round.exchange.watch.ranks, lane = laneOf();
+  bool goesOn = true;
+  for (int first = 0; goesOn && first < ranks; first += 32) {
+    const int peer = first + lane;
+    const bool waits = peer < ranks && takesPart(begun, peer);
+    unsigned long long announced = 0;
+    const auto both = [&] {
+      if (!waits) return kIdle;
+      announced = loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch));
+      const bool isHere = look(peer);
+      return isHere && static_cast<uint32_t>(announced) == begun.epoch ? kHere : peer;
+    };
+    goesOn = awaitWarp(round, begun, both);
+    const bool differs = goesOn && waits && announced != announcementOf(round, begun) && failDifference(round, begun, peer);
+    goesOn = !__any_sync(~0u, differs) && goesOn;
+  }
+  return goesOn;
+}
+
+//===--- launches ---------------------------------------------------------------------------------===//
+
+// Whether there is room for rows of a call.
+inline bool isForFew(const moert__workspace &workspace, int64_t maxTokens) { return maxTokens <= moert_workspace_few_tokens(&workspace.note->info); }
+
+// What of a workspace is in the kernel's parameter.
+inline FewRows fewRowsOf(const moert__workspace &workspace) {
+  char *slab = workspace.peers[workspace.rank];
+  const int64_t *offsets = workspace.layout.offsets;
+  FewRows rows = {};
+  rows.state = reinterpret_cast<const moert__slab_state *>(slab + offsets[MOERT_METAINFO_STATE]);
+  rows.last = reinterpret_cast<uint32_t *>(slab + offsets[MOERT_METAINFO_FLAG_VAL]);
+  rows.turns = reinterpret_cast<Turns *>(slab + offsets[MOERT_WORKSPACE_TURNS]);
+  rows.mask = workspace.mask;
+  rows.areaBytes = moert_workspace_few_area(&workspace.note->info);
+  rows.rank = workspace.rank;
+  rows.ranks = workspace.ranks;
+  return rows;
+}
+
+// For `rows->units` units of each of `count` rows of each peer. As many blocks for a row as have something to do, while there is room for them.
+static inline moert_status shareRows(const moert_context *context, const moert__workspace &workspace, int64_t count, int64_t maxSms, FewRows *rows,
+                                     unsigned *blocks) {
+  const int kMostParts = 4;
+  const int64_t all = count * (workspace.ranks > 1 ? workspace.ranks - 1 : 1);
+  moert_status status = exchangeBlocks(context, all * kMostParts, maxSms, blocks);
+  rows->rowBytes = static_cast<uint32_t>(moert_workspace_few_bytes(rows->units));
+  rows->parts = 1;
+  while (rows->parts < kMostParts && rows->parts * kFewWorkers < rows->units && 2 * rows->parts * all <= *blocks) rows->parts *= 2;
+  if (rows->parts * all < *blocks) *blocks = static_cast<unsigned>(rows->parts * all);
+  return status;
+}
+
+} // namespace few
+
+#endif

@@ -1,0 +1,327 @@
+//===- few.cuh - moe.dispatch of few tokens on devices ----------------------------------------------------===//
+//
+// Rows are their own flags, as kernels/common/few.cuh says, with the layout rank_major. A block has a token, or a part of it, and a row of a peer. It
+// loads its row, finds where that goes while it is on its way, sends it, and puts what comes where it belongs, whether that is the workspace or not.
+//
+// A unit has vectors of one payload.
+//
+//===----------------------------------------------------------------------------------------------===//
+#ifndef MOE_KERNELS_MOE_DISPATCH_FEW_CUH
+#define MOE_KERNELS_MOE_DISPATCH_FEW_CUH
+
+#include "kernels/common/few.cuh"
+#include "kernels/moe_dispatch/kernels.cuh"
+
+namespace dispatch {
+
+using namespace few;
+
+const int kHeld = 2; // units of a row that a warp has at once
+
+// Where a payload's rows are.
+struct FewPayload {
+  const char *from;
+  char *recv;
+  int32_t rowBytes;
+  int32_t firstUnit; // INT32_MAX: there is no such payload
+};
+
+// The kernel's parameter.
+struct FewCall {
+  FewRows rows;
+  const int32_t *ids;
+  Owners owners;
+  int32_t tokens, topK, experts;
+  int32_t team;  // lanes that look at a token: at least topK, a power of two
+  int32_t width; // of all accesses to rows where they come from and go to: 16, 4 or 1
+  FewPayload payloads[MOERT_WORKSPACE_MAX_PAYLOADS];
+  Call call;
+};
+
+//===--- rows -------------------------------------------------------------------------------------===//
+
+// What a lane has of a row in a unit: 16 bytes of a payload from `offset` on, or as many as there are.
+struct Part {
+  int payload;
+  int32_t offset, bytes;
+
+  __device__ Part(const FewCall &few, int unit) : payload(0) {
+#pragma unroll
+    for (int i = 1; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) payload += unit >= few.payloads[i].firstUnit;
+    offset = (unit - few.payloads[payload].firstUnit) * MOERT_WORKSPACE_UNIT_DATA + laneOf() * 16;
+    bytes = unit < few.rows.units ? few.payloads[payload].rowBytes - offset : 0;
+  }
+
+  __device__ const char *source(const FewCall &few, int64_t token) const {
+    const FewPayload &from = few.payloads[payload];
+    return from.from + token * from.rowBytes + offset;
+  }
+  __device__ char *place(const FewCall &few, int64_t row) const {
+    const FewPayload &to = few.payloads[payload];
+    return to.recv + row * to.rowBytes + offset;
+  }
+};
+
+// Of a row that does not begin at addresses of vectors.
+template <typename Piece> __device__ uint4 loadPieces(const char *from, int bytes) {
+  const int kSize = static_cast<int>(sizeof(Piece));
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int i = 0; i < 16 / kSize; ++i)
+    if (i * kSize < bytes) words[i * kSize / 4] |= static_cast<uint32_t>(reinterpret_cast<const Piece *>(from)[i]) << i * kSize % 4 * 8;
+  return {words[0], words[1], words[2], words[3]};
+}
+
+template <typename Piece> __device__ void storePieces(char *to, int bytes, const uint4 &vector) {
+  const int kSize = static_cast<int>(sizeof(Piece));
+  const uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+  for (int i = 0; i < 16 / kSize; ++i)
+    if (i * kSize < bytes) reinterpret_cast<Piece *>(to)[i] = static_cast<Piece>(words[i * kSize / 4] >> i * kSize % 4 * 8);
+}
+
+// Apart, for code that is rarely needed would be in the way.
+static __device__ __noinline__ uint4 loadNarrow(const char *from, int bytes, int width) {
+  return width == 4 ? loadPieces<uint32_t>(from, bytes) : loadPieces<uint8_t>(from, bytes);
+}
+
+static __device__ __noinline__ void storeNarrow(char *to, int bytes, int width, uint4 vector) {
+  if (width == 4)
+    storePieces<uint32_t>(to, bytes, vector);
+  else
+    storePieces<uint8_t>(to, bytes, vector);
+}
+
+// Some units of a row, as a warp has them.
+class Parts {
+public:
+  __device__ Parts(const FewCall &few, const Units<1> &units) : few(few), units(units), parts{Part(few, units[0]), Part(few, units[1])}, vectors{} {}
+
+  __device__ void load(int64_t token) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (parts[i].bytes > 0 && few.width == 16) vectors[i] = *reinterpret_cast<const uint4 *>(parts[i].source(few, token));
+    if (few.width == 16) return;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (parts[i].bytes > 0) vectors[i] = loadNarrow(parts[i].source(few, token), parts[i].bytes, few.width);
+  }
+
+  // To row `row` of the outputs.
+  __device__ void place(int64_t row) const {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (parts[i].bytes > 0 && few.width == 16) *reinterpret_cast<uint4 *>(parts[i].place(few, row)) = vectors[i];
+    if (few.width == 16) return;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (parts[i].bytes > 0) storeNarrow(parts[i].place(few, row), parts[i].bytes, few.width, vectors[i]);
+  }
+
+  __device__ void send(const Begun &begun, int rank, int32_t index) const {
+    sendUnits(few.call.round, begun, few.rows, roomOf(few.call.round, begun, few.rows, rank, few.rows.rank, index), units, vectors);
+  }
+
+  template <typename IsNone> __device__ Coming receive(const Begun &begun, int source, char *room, const IsNone &isNone) {
+    return receiveUnits(few.call.round, begun, few.rows, source, room, units, isNone, vectors);
+  }
+
+private:
+  const FewCall &few;
+  const Units<1> units;
+  const Part parts[kHeld];
+  uint4 vectors[kHeld];
+};
+
+static_assert(kHeld == 2, "parts of two units");
+
+//===--- routing ----------------------------------------------------------------------------------===//
+
+// What a block knows: the ranks that each token goes to.
+struct FewMemory {
+  unsigned long long named[kFewTokens];
+};
+
+// By the whole block, some lanes of a warp for each token. To be read behind a barrier, as far as there are tokens, and a warp's more.
+__device__ inline void routeTokens(const FewCall &few, const Begun &begun, FewMemory *memory) {
+  const int number = static_cast<int>(threadIdx.x) & (few.team - 1), tokens = (few.tokens + 31) / 32 * 32;
+#pragma unroll 1
+  for (int token = static_cast<int>(threadIdx.x) / few.team; token < tokens; token += kFewThreads / few.team) {
+    const int32_t id = token < few.tokens && number < few.topK ? few.ids[token * few.topK + number] : -1;
+    const unsigned long long named = id >= 0 && id < few.experts ? (1ull << ownerOf(few.owners, id)) & begun.mask : 0;
+    uint32_t low = static_cast<uint32_t>(named), high = static_cast<uint32_t>(named >> 32);
+    for (int distance = few.team / 2; distance > 0; distance /= 2) {
+      low |= __shfl_xor_sync(~0u, low, distance);
+      high |= __shfl_xor_sync(~0u, high, distance);
+    }
+    if (number == 0) memory->named[token] = static_cast<unsigned long long>(high) << 32 | low;
+  }
+}
+
+// By a warp: how many of the tokens before `token` go to a rank: a row's place there.
+__device__ inline int32_t rowsBefore(const FewCall &few, const FewMemory &memory, int rank, int token) {
+  int32_t rows = 0;
+#pragma unroll 1
+  for (int first = 0; first < token; first += 32) {
+    const bool goes = first + laneOf() < token && (memory.named[first + laneOf()] >> rank & 1) != 0;
+    rows += __popc(__ballot_sync(~0u, goes));
+  }
+  return rows;
+}
+
+// By a warp, for the combine: which choices of a token have a row, and its place.
+__device__ inline void noteTargets(const FewCall &few, const Begun &begun, const FewMemory &memory, int token) {
+  const Call &call = few.call;
+  const int lane = laneOf();
+  const int32_t id = lane < few.topK ? few.ids[token * few.topK + lane] : -1;
+  const int owner = isExpert(call, id) && takesPart(begun, ownerOf(call, id)) ? ownerOf(call, id) : -1;
+  int32_t target = -1, index = -1;
+#pragma unroll 1
+  for (unsigned long long left = memory.named[token]; left; left &= left - 1) {
+    const int rank = __ffsll(static_cast<long long>(left)) - 1;
+    const int32_t before = rowsBefore(few, memory, rank, token);
+    if (lane != __ffs(static_cast<int>(__ballot_sync(~0u, owner == rank))) - 1) continue;
+    target = rank;
+    index = before;
+  }
+  if (lane >= few.topK) return;
+  regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_TOPK_TARGET_RANKS)[token * few.topK + lane] = target;
+  regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_TOPK_SEND_INDICES)[token * few.topK + lane] = index;
+}
+
+//===--- counts -----------------------------------------------------------------------------------===//
+
+// How many rows `from` has for `at`, in a word that is its own flag.
+__device__ inline unsigned long long *totalAt(const Call &call, int at, int from) { return groupCounts<Receives::inPlace>(call, at, from); }
+
+// By a warp of block 0.
+__device__ inline void tellTotals(const FewCall &few, const Begun &begun, const FewMemory &memory) {
+#pragma unroll 1
+  for (int peer = 0; peer < few.rows.ranks; ++peer) {
+    const int32_t total = rowsBefore(few, memory, peer, few.tokens);
+    if (laneOf() != 0) continue;
+    if (takesPart(begun, peer)) storeRelaxed(totalAt(few.call, peer, few.rows.rank), countWord(begun, total));
+    regionOf<int32_t>(few.call.round.exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = total;
+  }
+  __syncwarp();
+}
+
+// By a warp of block 0: how many rows come from each source, for the caller and the combine. False if the round has failed.
+__device__ inline bool learnTotals(const Call &call, const Begun &begun) {
+  const Exchange &exchange = call.round.exchange;
+  int32_t low = 0, high = 0; // from ranks `lane` and 32 + lane
+  const auto look = [&](int peer) {
+    const unsigned long long told = loadRelaxed(totalAt(call, exchange.watch.rank, peer));
+    (peer < 32 ? low : high) = static_cast<int32_t>(told);
+    return told >> 32 == begun.epoch;
+  };
+  if (!awaitBegun(call.round, begun, look)) return false;
+  for (int peer = laneOf(); peer < exchange.watch.ranks; peer += 32) {
+    const int32_t received = peer < 32 ? low : high;
+    regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[peer] = regionOf<int32_t>(exchange, MOERT_METAINFO_COUNT_FLAGS)[peer] = received;
+    if (call.recvCounts) call.recvCounts[peer] = received;
+  }
+  return true;
+}
+
+//===--- by workers -------------------------------------------------------------------------------===//
+
+__device__ inline void sendParts(const FewCall &few, const Begun &begun, const FewMemory &memory, const Parts &parts, int token) {
+  const int me = few.rows.rank;
+  const unsigned long long named = memory.named[token];
+#pragma unroll 1
+  for (unsigned long long left = named & ~(1ull << me); left; left &= left - 1) {
+    const int rank = __ffsll(static_cast<long long>(left)) - 1;
+    parts.send(begun, rank, rowsBefore(few, memory, rank, token));
+  }
+  if (named >> me & 1) parts.place(laneRow(few.call, me, rowsBefore(few, memory, me, token)));
+}
+
+// All but the first units of the block's first token.
+__device__ inline void sendOthers(const FewCall &few, const Begun &begun, const FewMemory &memory) {
+  const int items = few.tokens * few.rows.parts;
+#pragma unroll 1
+  for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
+    Units<1> units(few.rows, item % few.rows.parts);
+    if (item == static_cast<int>(blockIdx.x)) units.pass(kHeld);
+#pragma unroll 1
+    for (; !units.isDone(); units.pass(kHeld)) {
+      Parts parts(few, units);
+      parts.load(item / few.rows.parts);
+      sendParts(few, begun, memory, parts, item / few.rows.parts);
+    }
+  }
+}
+
+// Row `index` of `source`, if there is one. False if the round has failed.
+__device__ inline bool receiveRow(const FewCall &few, const Begun &begun, Units<1> units, int source, int index) {
+  char *room = roomOf(few.call.round, begun, few.rows, few.rows.rank, source, index);
+  const unsigned long long *total = totalAt(few.call, few.rows.rank, source);
+  const auto isNone = [&] {
+    const unsigned long long told = loadRelaxed(total);
+    return told >> 32 == begun.epoch && index >= static_cast<int32_t>(told);
+  };
+#pragma unroll 1
+  for (; !units.isDone(); units.pass(kHeld)) {
+    Parts parts(few, units);
+    const Coming coming = parts.receive(begun, source, room, isNone);
+    if (coming != Coming::here) return coming == Coming::none;
+    parts.place(laneRow(few.call, source, index));
+  }
+  return true;
+}
+
+__device__ inline bool receiveRows(const FewCall &few, const Begun &begun) {
+  const int peers = few.rows.ranks - 1, items = static_cast<int>(few.call.maxTokens) * peers * few.rows.parts;
+#pragma unroll 1
+  for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
+    const int row = item / few.rows.parts, source = peerOf(few.rows, row % peers);
+    const Units<1> units(few.rows, item % few.rows.parts);
+    if (takesPart(begun, source) && !receiveRow(few, begun, units, source, row / peers)) return false;
+  }
+  return true;
+}
+
+//===--- the kernel -------------------------------------------------------------------------------===//
+
+// By a block's last warp: what is not a row's. False if the round has failed.
+__device__ inline bool endRows(const FewCall &few, const Begun &begun, const FewMemory &memory) {
+  if (blockIdx.x == 0) tellTotals(few, begun, memory);
+  const int items = few.tokens * few.rows.parts;
+#pragma unroll 1
+  for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x))
+    if (item % few.rows.parts == 0) noteTargets(few, begun, memory, item / few.rows.parts);
+  return blockIdx.x != 0 || learnTotals(few.call, begun);
+}
+
+static __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) dispatchFew(const __grid_constant__ FewCall few) {
+  __shared__ FewMemory memory;
+  const Call &call = few.call;
+  const int item = static_cast<int>(blockIdx.x), token = item / few.rows.parts;
+  const Units<1> units(few.rows, item % few.rows.parts);
+  const bool sends = isFewWorker() && token < few.tokens && !units.isDone();
+  Parts parts(few, units);
+  awaitStream();
+  Begun begun = readFew(few.rows);
+  const uint32_t turn = few.rows.turns->number;
+  if (sends) parts.load(token);
+  routeTokens(few, begun, &memory);
+  shareBegin(call.round, NothingToCheck(), &begun);
+  if (call.round.stop != kGoOn) return;
+  bool fails = begun.fails;
+  if (!isFewWorker()) {
+    if (laneOf() == 0) countBegun(few.rows, begun, turn);
+    __syncwarp();
+    fails = fails || !endRows(few, begun, memory);
+  } else if (!fails) {
+    if (sends) sendParts(few, begun, memory, parts, token);
+    sendOthers(few, begun, memory);
+    fails = !receiveRows(few, begun);
+  }
+  if (!leaveTurn(few.rows.turns, turn, fails)) return;
+  for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
+}
+
+} // namespace dispatch
+
+#endif
