@@ -158,7 +158,8 @@ private:
   Cursor cursor;
 };
 
-// kTells: the mover does what a teller does, two pieces at a time.
+// kTells: the mover does what a teller does, of two pieces at a time: where it waits for the link anyhow, that is a little sooner. Of many pieces,
+// which few multiprocessors have, of more at a time, for these do not fill the link while they wait.
 template <int kStages, int kPitch, bool kTells, typename Cursor> class Stores {
 public:
   __device__ Stores(Barriers *barriers, char *stages, const Cursor &cursor) : barriers(barriers), stages(stages), cursor(cursor), teller(cursor) {}
@@ -174,7 +175,8 @@ public:
     closeGroup();
     ++stored;
     awaitReads<1>();
-    if (stored <= kUnfinished || (kTells && stored - teller.count() < kUnfinished + 2)) return true;
+    const uint32_t kMany = 64, together = stored < kMany ? 2 : 8;
+    if (stored <= kUnfinished || (kTells && stored - teller.count() < kUnfinished + together)) return true;
     awaitStores<kUnfinished>();
     if (kTells)
       teller.tell(stored - kUnfinished);
