@@ -6,7 +6,7 @@ set(variant_options -DCMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER} -DC
 # moe_add_variant(NAME TIMEOUT OPTION...): test variant-NAME configures, builds and tests the project with these options.
 function(moe_add_variant name timeout)
   add_test(NAME variant-${name} COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/variants/${name}
-    --build-generator Ninja --build-options ${variant_options} ${ARGN} --test-command ${CMAKE_CTEST_COMMAND} --output-on-failure)
+    --build-generator Ninja --build-options ${variant_options} ${ARGN} --test-command ${CMAKE_CTEST_COMMAND} --output-on-failure -j2)
   set_tests_properties(variant-${name} PROPERTIES TIMEOUT ${timeout} PROCESSORS 2)
 endfunction()
 
