@@ -46,15 +46,13 @@ struct FewRows {
   int32_t rank, ranks;
 };
 
-__device__ inline int laneOf() { return static_cast<int>(threadIdx.x) % 32; }
-__device__ inline int warpOf() { return static_cast<int>(threadIdx.x) / 32; }
-__device__ inline bool isFewWorker() { return warpOf() < kFewWorkers; }
+__device__ inline bool isFewWorker() { return warpNumber() < kFewWorkers; }
 
 // Of a row the units that a warp has in a part of it: kGroup neighbours, from kGroup * `first` on, `step` groups apart.
 template <int kGroup> struct Units {
   int first, step, end;
 
-  __device__ Units(const FewRows &rows, int part) : first(warpOf() * rows.parts + part), step(kFewWorkers * rows.parts), end(rows.units) {}
+  __device__ Units(const FewRows &rows, int part) : first(warpNumber() * rows.parts + part), step(kFewWorkers * rows.parts), end(rows.units) {}
   __device__ bool isDone() const { return first * kGroup >= end; }
   __device__ void pass(int units) { first += units / kGroup * step; }
   __device__ int operator[](int i) const { return (first + i / kGroup * step) * kGroup + i % kGroup; }
@@ -67,7 +65,7 @@ __device__ inline char *roomOf(const Round &round, const Begun &begun, const Few
   return regionOf<char>(round.exchange, at, MOERT_WORKSPACE_FEW_ROWS) + area * rows.areaBytes + static_cast<uint32_t>(index) * rows.rowBytes;
 }
 
-__device__ inline char *vectorAt(char *room, int unit) { return room + unit * MOERT_WORKSPACE_UNIT_DATA + laneOf() * 16; }
+__device__ inline char *vectorAt(char *room, int unit) { return room + unit * MOERT_WORKSPACE_UNIT_DATA + laneNumber() * 16; }
 __device__ inline char *headerAt(const FewRows &rows, char *room, int unit) { return room + rows.units * MOERT_WORKSPACE_UNIT_DATA + unit * 16; }
 
 __device__ inline void clearVector(char *at) { *reinterpret_cast<uint4 *>(at) = uint4{}; }
@@ -86,7 +84,7 @@ __device__ void sendUnits(const Round &round, const Begun &begun, const FewRows 
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     const uint32_t zeros = __ballot_sync(~0u, isZero(vectors[i]));
-    if (laneOf() == 0 && units.has(i)) storePacket(headerAt(rows, room, units[i]), zeros, round.hash, 0, begun.epoch);
+    if (laneNumber() == 0 && units.has(i)) storePacket(headerAt(rows, room, units[i]), zeros, round.hash, 0, begun.epoch);
   }
 }
 
@@ -110,7 +108,8 @@ __device__ Coming receiveUnits(const Round &round, const Begun &begun, const Few
     }
 #pragma unroll
     for (int i = 0; i < kUnits; ++i)
-      isHere = isHere && headers[i].w == begun.epoch && headers[i].y == round.hash && (!isZero(vectors[i]) || (headers[i].x >> laneOf() & 1) != 0);
+      isHere =
+          isHere && headers[i].w == begun.epoch && headers[i].y == round.hash && (!isZero(vectors[i]) || (headers[i].x >> laneNumber() & 1) != 0);
     return isHere || none ? kHere : source;
   };
   if (!awaitWarp(round, begun, look)) return Coming::failed;
@@ -119,7 +118,7 @@ __device__ Coming receiveUnits(const Round &round, const Begun &begun, const Few
   for (int i = 0; i < kUnits; ++i) {
     if (!units.has(i)) continue;
     clearVector(vectorAt(room, units[i]));
-    if (laneOf() == 0) clearVector(headerAt(rows, room, units[i]));
+    if (laneNumber() == 0) clearVector(headerAt(rows, room, units[i]));
   }
   return Coming::here;
 }
@@ -142,7 +141,7 @@ __device__ inline void countBegun(const FewRows &rows, const Begun &begun, uint3
 // By a warp of block 0: until `look`, which says of a peer whether what it tells is here, finds that of all of them, and all have begun the same.
 // False if the round has failed.
 template <typename Look> __device__ bool awaitBegun(const Round &round, const Begun &begun, const Look &look) {
-  const int ranks = round.exchange.watch.ranks, lane = laneOf();
+  const int ranks = round.exchange.watch.ranks, lane = laneNumber();
   bool goesOn = true;
   for (int first = 0; goesOn && first < ranks; first += 32) {
     const int peer = first + lane;

@@ -76,6 +76,9 @@ __device__ inline int rangeBegin(int64_t count, unsigned block) {
   return static_cast<int>(block * each + (block < more ? block : more));
 }
 
+__device__ inline int laneNumber() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ inline int warpNumber() { return static_cast<int>(threadIdx.x) / 32; }
+
 //===--- words of peers ---------------------------------------------------------------------------===//
 
 __device__ inline void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }

@@ -37,7 +37,7 @@ public:
 
   __device__ Pieced(const FewCall &few, const UnitsOf<Kind> &units) : few(few), units(units), vectors{} {}
 
-  __device__ int column(int i) const { return (units.first + i * units.step) * 32 * kPiece + laneOf() * kPiece; }
+  __device__ int column(int i) const { return (units.first + i * units.step) * 32 * kPiece + laneNumber() * kPiece; }
   __device__ bool has(int i) const { return column(i) < Kind::hidden(few.call); }
 
   // Row `row` of the payload.
@@ -132,7 +132,7 @@ template <typename Kind> __device__ void sendOthers(const FewCall &few, const Be
 
 // As `tokenOf`.
 __device__ inline Token fewToken(const FewCall &few, int64_t number) {
-  const int lane = laneOf(), topK = few.call.topK;
+  const int lane = laneNumber(), topK = few.call.topK;
   Token token = {-1, 0, 0};
   if (lane < topK) {
     token.target = few.targets[number * topK + lane];
@@ -246,9 +246,9 @@ template <typename Kind> __global__ void __launch_bounds__(kFewThreads, kBlocksP
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
   if (!isFewWorker()) {
-    if (laneOf() == 0) countBegun(few.rows, begun, turn);
+    if (laneNumber() == 0) countBegun(few.rows, begun, turn);
     __syncwarp();
-    if (!fails && Kind::kQuantizes) zeroPadding(call.quantized, blockIdx.x, gridDim.x, static_cast<unsigned>(laneOf()), 32);
+    if (!fails && Kind::kQuantizes) zeroPadding(call.quantized, blockIdx.x, gridDim.x, static_cast<unsigned>(laneNumber()), 32);
     if (!fails && blockIdx.x == 0) fails = !awaitBegun(call.round, begun, [](int) { return true; });
   } else if (!fails) {
     sendRow<Kind>(few, begun, row, received, pieces);

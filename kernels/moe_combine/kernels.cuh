@@ -161,9 +161,6 @@ template <moert__format kFormat_, typename Wire_, Layout kLayout, bool kQuantize
   static __device__ int64_t wireBytes(const Call &call) { return arrivalBytes(static_cast<int64_t>(hidden(call)) * Wire::kBytes); }
 };
 
-__device__ inline int laneNumber() { return static_cast<int>(threadIdx.x) % 32; }
-__device__ inline int warpNumber() { return static_cast<int>(threadIdx.x) / 32; }
-
 // Of what came from `source` the row `index`, in all arrays that have a lane for each source.
 __device__ inline int64_t laneRow(const Call &call, int source, int32_t index) { return source * call.maxTokens + index; }
 

@@ -48,7 +48,7 @@ struct Part {
   __device__ Part(const FewCall &few, int unit) : payload(0) {
 #pragma unroll
     for (int i = 1; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) payload += unit >= few.payloads[i].firstUnit;
-    offset = (unit - few.payloads[payload].firstUnit) * MOERT_WORKSPACE_UNIT_DATA + laneOf() * 16;
+    offset = (unit - few.payloads[payload].firstUnit) * MOERT_WORKSPACE_UNIT_DATA + laneNumber() * 16;
     bytes = unit < few.rows.units ? few.payloads[payload].rowBytes - offset : 0;
   }
 
@@ -163,7 +163,7 @@ __device__ inline int32_t rowsBefore(const FewCall &few, const FewMemory &memory
   int32_t rows = 0;
 #pragma unroll 1
   for (int first = 0; first < token; first += 32) {
-    const bool goes = first + laneOf() < token && (memory.named[first + laneOf()] >> rank & 1) != 0;
+    const bool goes = first + laneNumber() < token && (memory.named[first + laneNumber()] >> rank & 1) != 0;
     rows += __popc(__ballot_sync(~0u, goes));
   }
   return rows;
@@ -172,7 +172,7 @@ __device__ inline int32_t rowsBefore(const FewCall &few, const FewMemory &memory
 // By a warp, for the combine: which choices of a token have a row, and its place.
 __device__ inline void noteTargets(const FewCall &few, const Begun &begun, const FewMemory &memory, int token) {
   const Call &call = few.call;
-  const int lane = laneOf();
+  const int lane = laneNumber();
   const int32_t id = lane < few.topK ? few.ids[token * few.topK + lane] : -1;
   const int owner = isExpert(call, id) && takesPart(begun, ownerOf(call, id)) ? ownerOf(call, id) : -1;
   int32_t target = -1, index = -1;
@@ -199,7 +199,7 @@ __device__ inline void tellTotals(const FewCall &few, const Begun &begun, const 
 #pragma unroll 1
   for (int peer = 0; peer < few.rows.ranks; ++peer) {
     const int32_t total = rowsBefore(few, memory, peer, few.tokens);
-    if (laneOf() != 0) continue;
+    if (laneNumber() != 0) continue;
     if (takesPart(begun, peer)) storeRelaxed(totalAt(few.call, peer, few.rows.rank), countWord(begun, total));
     regionOf<int32_t>(few.call.round.exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = total;
   }
@@ -216,7 +216,7 @@ __device__ inline bool learnTotals(const Call &call, const Begun &begun) {
     return told >> 32 == begun.epoch;
   };
   if (!awaitBegun(call.round, begun, look)) return false;
-  for (int peer = laneOf(); peer < exchange.watch.ranks; peer += 32) {
+  for (int peer = laneNumber(); peer < exchange.watch.ranks; peer += 32) {
     const int32_t received = peer < 32 ? low : high;
     regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[peer] = regionOf<int32_t>(exchange, MOERT_METAINFO_COUNT_FLAGS)[peer] = received;
     if (call.recvCounts) call.recvCounts[peer] = received;
@@ -310,7 +310,7 @@ static __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) dispatchFew(
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
   if (!isFewWorker()) {
-    if (laneOf() == 0) countBegun(few.rows, begun, turn);
+    if (laneNumber() == 0) countBegun(few.rows, begun, turn);
     __syncwarp();
     fails = fails || !endRows(few, begun, memory);
   } else if (!fails) {
