@@ -869,7 +869,8 @@ __global__ void __launch_bounds__(32 * kBlockWarps, kBlocksPerSm) combineRows(co
   Begun begun = readRound(call.round);
   const int source = static_cast<int>(threadIdx.x), number = firstNumber(call);
   const bool counts = source < call.round.exchange.watch.ranks && takesPart(begun, source);
-  if (source < MOERT_MAX_RANKS) memory->received[source] = counts ? regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_COUNTERS)[source] : 0;
+  // Of the last dispatch, where no peer writes: one that is ahead tells the counts of the next dispatch already (RECV_COUNTERS).
+  if (source < MOERT_MAX_RANKS) memory->received[source] = counts ? regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_COUNT_FLAGS)[source] : 0;
   if (threadIdx.x == 0) bulk::open(&memory->barriers, Kind::copies(call) ? 1 : call.fill.warps);
   Token first = {};
   if (number >= 0) first = tokenOf<Kind>(call, number);
