@@ -41,18 +41,40 @@ struct FewRows {
   unsigned long long mask;
   int64_t areaBytes; // of a rank and a parity
   uint32_t rowBytes;
-  int32_t units; // of a row
-  int32_t parts; // blocks for a row
-  int32_t rank, ranks;
+  int32_t units;     // of a row
+  int32_t partShift; // blocks for a row are a power of two
+  int32_t rank, ranks, peers;
+  uint32_t peersFactor;
 };
 
 __device__ inline bool isFewWorker() { return warpNumber() < kFewWorkers; }
+
+// What a block does, one after another with a step of gridDim.x: parts of rows.
+struct Item {
+  int row, part;
+  __device__ Item(const FewRows &rows, int number) : row(number >> rows.partShift), part(number & ((1 << rows.partShift) - 1)) {}
+};
+
+__device__ inline int itemsOf(const FewRows &rows, int64_t count) { return static_cast<int>(count) << rows.partShift; }
+
+// Likewise of rows that come from peers or go to them, in turns from the rank behind this one on.
+struct PeerItem {
+  int part, peer, index;
+  __device__ PeerItem(const FewRows &rows, int number) {
+    const Item item(rows, number);
+    part = item.part;
+    index = static_cast<int>(quotient(static_cast<uint32_t>(item.row), rows.peersFactor));
+    peer = rows.rank + 1 + item.row - index * rows.peers;
+    if (peer >= rows.ranks) peer -= rows.ranks;
+  }
+};
 
 // Of a row the units that a warp has in a part of it: kGroup neighbours, from kGroup * `first` on, `step` groups apart.
 template <int kGroup> struct Units {
   int first, step, end;
 
-  __device__ Units(const FewRows &rows, int part) : first(warpNumber() * rows.parts + part), step(kFewWorkers * rows.parts), end(rows.units) {}
+  __device__ Units(const FewRows &rows, int part)
+      : first((warpNumber() << rows.partShift) + part), step(kFewWorkers << rows.partShift), end(rows.units) {}
   __device__ bool isDone() const { return first * kGroup >= end; }
   __device__ void pass(int units) { first += units / kGroup * step; }
   __device__ int operator[](int i) const { return (first + i / kGroup * step) * kGroup + i % kGroup; }
@@ -123,15 +145,10 @@ __device__ Coming receiveUnits(const Round &round, const Begun &begun, const Few
   return Coming::here;
 }
 
-// The `number`-th rank behind this one.
-__device__ inline int peerOf(const FewRows &rows, int number) {
-  const int peer = rows.rank + 1 + number;
-  return peer < rows.ranks ? peer : peer - rows.ranks;
-}
-
-// As `readRound`.
+// As `readRound`. Volatile, or the first thread of a block, which alone looks at these words, would load them when the others wait for it.
 __device__ inline Begun readFew(const FewRows &rows) {
-  const int failed = rows.state->failed, full = rows.state->full;
+  const volatile moert__slab_state *state = rows.state;
+  const int failed = state->failed, full = state->full;
   return {rows.state->mask & rows.mask, epochAfter(*rows.last), (failed | full) != 0};
 }
 
@@ -177,19 +194,20 @@ inline FewRows fewRowsOf(const moert__workspace &workspace) {
   rows.areaBytes = moert_workspace_few_area(&workspace.note->info);
   rows.rank = workspace.rank;
   rows.ranks = workspace.ranks;
+  rows.peers = rows.ranks > 1 ? rows.ranks - 1 : 1;
+  rows.peersFactor = factorOf(static_cast<uint32_t>(rows.peers));
   return rows;
 }
 
 // For `rows->units` units of each of `count` rows of each peer. As many blocks for a row as have something to do, while there is room for them.
-static inline moert_status shareRows(const moert_context *context, const moert__workspace &workspace, int64_t count, int64_t maxSms, FewRows *rows,
-                                     unsigned *blocks) {
+static inline moert_status shareRows(const moert_context *context, int64_t count, int64_t maxSms, FewRows *rows, unsigned *blocks) {
   const int kMostParts = 4;
-  const int64_t all = count * (workspace.ranks > 1 ? workspace.ranks - 1 : 1);
+  const int64_t all = count * rows->peers;
+  int parts = 1;
   moert_status status = exchangeBlocks(context, all * kMostParts, maxSms, blocks);
+  for (; parts < kMostParts && parts * kFewWorkers < rows->units && 2 * parts * all <= *blocks; parts *= 2) ++rows->partShift;
+  if (parts * all < *blocks) *blocks = static_cast<unsigned>(parts * all);
   rows->rowBytes = static_cast<uint32_t>(moert_workspace_few_bytes(rows->units));
-  rows->parts = 1;
-  while (rows->parts < kMostParts && rows->parts * kFewWorkers < rows->units && 2 * rows->parts * all <= *blocks) rows->parts *= 2;
-  if (rows->parts * all < *blocks) *blocks = static_cast<unsigned>(rows->parts * all);
   return status;
 }
 

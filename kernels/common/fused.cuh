@@ -79,6 +79,9 @@ __device__ inline int rangeBegin(int64_t count, unsigned block) {
 __device__ inline int laneNumber() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int warpNumber() { return static_cast<int>(threadIdx.x) / 32; }
 
+// Quotients of numbers below 2^16 by a product's upper half; a divisor of 1 has the factor 0 (`factorOf`).
+__device__ inline uint32_t quotient(uint32_t number, uint32_t factor) { return factor ? __umulhi(number, factor) : number; }
+
 //===--- words of peers ---------------------------------------------------------------------------===//
 
 __device__ inline void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
@@ -439,6 +442,8 @@ template <int kRows, typename Rows> __device__ void copyRows(int size, int *begi
 }
 
 //===--- launches ---------------------------------------------------------------------------------===//
+
+static inline uint32_t factorOf(uint32_t divisor) { return divisor == 1 ? 0 : static_cast<uint32_t>(((UINT64_C(1) << 32) + divisor - 1) / divisor); }
 
 // A power of two of threads, at least `least`, for a row of so many vectors.
 static inline int teamFor(int64_t vectors, int least) {

@@ -61,7 +61,8 @@ public:
   __device__ bool receive(const Begun &begun, int source, int32_t index) {
     const Round &round = few.call.round;
     char *room = roomOf(round, begun, few.rows, round.exchange.watch.rank, source, index);
-    return receiveUnits(round, begun, few.rows, source, room, units, [] { return false; }, vectors) != Coming::failed;
+    return receiveUnits(
+               round, begun, few.rows, source, room, units, [] { return false; }, vectors) != Coming::failed;
   }
 
   __device__ void unpack(int i, float (&piece)[kPiece]) const {
@@ -93,36 +94,26 @@ private:
 
 //===--- sending ----------------------------------------------------------------------------------===//
 
-// What a block sends: a part of a row of a peer.
-struct SentRow {
-  int part, source, index;
-  __device__ SentRow(const FewCall &few, int item) {
-    const int row = item / few.rows.parts, peers = few.rows.ranks > 1 ? few.rows.ranks - 1 : 1;
-    part = item % few.rows.parts;
-    source = peerOf(few.rows, row % peers);
-    index = row / peers;
-  }
-};
+__device__ inline int sentItems(const FewCall &few) { return itemsOf(few.rows, few.call.maxTokens * (few.rows.ranks - 1)); }
 
-__device__ inline int sentRows(const FewCall &few) { return static_cast<int>(few.call.maxTokens) * (few.rows.ranks - 1) * few.rows.parts; }
-
-// Rows that are sent, of which there are as many as were received; others may be loaded too.
+// Of a row, if it is one of those that were received; others may be loaded too.
 template <typename Kind>
-__device__ void sendRow(const FewCall &few, const Begun &begun, const SentRow &row, int32_t received, const Pieced<Kind> &pieces) {
-  if (row.index < received && takesPart(begun, row.source)) pieces.send(begun, row.source, row.index);
+__device__ void sendRow(const FewCall &few, const Begun &begun, const PeerItem &row, int32_t received, const Pieced<Kind> &pieces) {
+  if (row.index < received && takesPart(begun, row.peer)) pieces.send(begun, row.peer, row.index);
 }
 
 // All but the first units of the block's first row.
 template <typename Kind> __device__ void sendOthers(const FewCall &few, const Begun &begun) {
-  for (int item = static_cast<int>(blockIdx.x); item < sentRows(few); item += static_cast<int>(gridDim.x)) {
-    const SentRow row(few, item);
+#pragma unroll 1
+  for (int number = static_cast<int>(blockIdx.x); number < sentItems(few); number += static_cast<int>(gridDim.x)) {
+    const PeerItem row(few.rows, number);
     UnitsOf<Kind> units(few.rows, row.part);
-    if (item == static_cast<int>(blockIdx.x)) units.pass(kHeld);
-    const int32_t received = units.isDone() ? 0 : few.received[row.source];
+    if (number == static_cast<int>(blockIdx.x)) units.pass(kHeld);
+    const int32_t received = units.isDone() ? 0 : few.received[row.peer];
 #pragma unroll 1
     for (; row.index < received && !units.isDone(); units.pass(kHeld)) {
       Pieced<Kind> pieces(few, units);
-      pieces.load(laneRow(few.call, row.source, row.index));
+      pieces.load(laneRow(few.call, row.peer, row.index));
       sendRow<Kind>(few, begun, row, received, pieces);
     }
   }
@@ -130,35 +121,39 @@ template <typename Kind> __device__ void sendOthers(const FewCall &few, const Be
 
 //===--- sums -------------------------------------------------------------------------------------===//
 
-// As `tokenOf`.
-__device__ inline Token fewToken(const FewCall &few, int64_t number) {
+// A token, and the lane whose row this rank has itself.
+struct FewToken {
+  Token rows;
+  uint32_t own;
+};
+
+// As `tokenOf`, but for what lanes say of each other.
+__device__ inline FewToken loadToken(const FewCall &few, int64_t number, bool exists) {
   const int lane = laneNumber(), topK = few.call.topK;
-  Token token = {-1, 0, 0};
-  if (lane < topK) {
-    token.target = few.targets[number * topK + lane];
-    token.index = few.indices[number * topK + lane];
-  }
-  token.present = __ballot_sync(kAllLanes, token.target >= 0);
+  FewToken token = {{-1, 0, 0}, 0};
+  if (exists && lane < topK) token.rows.target = few.targets[number * topK + lane];
+  if (exists && lane < topK) token.rows.index = few.indices[number * topK + lane];
   return token;
 }
 
-// The lane whose row this rank has itself.
-__device__ inline uint32_t ownSlot(const FewCall &few, const Token &token) { return __ballot_sync(kAllLanes, token.target == few.rows.rank); }
+__device__ inline void shareToken(const FewCall &few, FewToken *token) {
+  token->rows.present = __ballot_sync(kAllLanes, token->rows.target >= 0);
+  token->own = __ballot_sync(kAllLanes, token->rows.target == few.rows.rank);
+}
 
 // Adds up two rows at most: as `SumOfTwo` says, their order makes no difference. False if the round has failed.
 template <typename Kind>
-__device__ bool addTwo(const FewCall &few, const Begun &begun, const Token &token, int64_t number, const UnitsOf<Kind> &units) {
+__device__ bool addTwo(const FewCall &few, const Begun &begun, const FewToken &token, int64_t number, const UnitsOf<Kind> &units) {
   const Call &call = few.call;
   const int me = call.round.exchange.watch.rank, topK = Kind::topK(call);
-  const uint32_t own = ownSlot(few, token);
-  const int32_t ownIndex = __shfl_sync(kAllLanes, token.index, own ? __ffs(static_cast<int>(own)) - 1 : 0);
+  const int32_t own = __shfl_sync(kAllLanes, token.rows.index, token.own ? __ffs(static_cast<int>(token.own)) - 1 : 0);
   Pieced<Kind> pieces(few, units), others(few, units);
-  if (own) others.load(laneRow(call, me, ownIndex));
+  if (token.own) others.load(laneRow(call, me, own));
 #pragma unroll 1
-  for (uint32_t all = token.present & ~own, left = all; left; left &= left - 1) {
+  for (uint32_t all = token.rows.present & ~token.own, left = all; left; left &= left - 1) {
     const int slot = __ffs(static_cast<int>(left)) - 1;
     if (left != all) others.take(pieces);
-    if (!pieces.receive(begun, __shfl_sync(kAllLanes, token.target, slot), __shfl_sync(kAllLanes, token.index, slot))) return false;
+    if (!pieces.receive(begun, __shfl_sync(kAllLanes, token.rows.target, slot), __shfl_sync(kAllLanes, token.rows.index, slot))) return false;
   }
 #pragma unroll
   for (int i = 0; i < Pieced<Kind>::kPieces; ++i) {
@@ -169,7 +164,7 @@ __device__ bool addTwo(const FewCall &few, const Begun &begun, const Token &toke
     for (int j = 0; j < kPiece; ++j) {
       if (topK > 1)
         sum[j] += other[j];
-      else if (own) // the only row
+      else if (token.own) // the only row
         sum[j] = other[j];
       if (topK > 2) sum[j] += 0.0f; // which only adding two -0 leaves to be done
     }
@@ -178,34 +173,35 @@ __device__ bool addTwo(const FewCall &few, const Begun &begun, const Token &toke
   return true;
 }
 
-// A token of any rows, by way of COMBINE_ARRIVALS. Apart, for the registers that it takes would be missing elsewhere. False if the round has failed.
-template <typename Kind> static __device__ __noinline__ bool addUnpacked(const FewCall &few, Begun begun, Token token, int64_t number, int part) {
+// A token of any rows, by way of COMBINE_ARRIVALS, to which this rank's own row goes too if it cannot be taken from the payload. Apart, for the
+// registers that it takes would be missing elsewhere. False if the round has failed.
+template <typename Kind> static __device__ __noinline__ bool addUnpacked(const FewCall &few, Begun begun, FewToken token, int64_t number, int part) {
   const Call &call = few.call;
-  const int me = call.round.exchange.watch.rank;
 #pragma unroll 1
   for (UnitsOf<Kind> units(few.rows, part); !units.isDone(); units.pass(kHeld))
 #pragma unroll 1
-    for (uint32_t left = Kind::copies(call) ? token.present & ~ownSlot(few, token) : token.present; left; left &= left - 1) {
-      const int slot = __ffs(static_cast<int>(left)) - 1, source = __shfl_sync(kAllLanes, token.target, slot);
-      const int32_t index = __shfl_sync(kAllLanes, token.index, slot);
+    for (uint32_t left = token.rows.present; left; left &= left - 1) {
+      const int slot = __ffs(static_cast<int>(left)) - 1, source = __shfl_sync(kAllLanes, token.rows.target, slot);
+      const int32_t index = __shfl_sync(kAllLanes, token.rows.index, slot);
+      if (isInPayload<Kind>(call, source)) continue;
       Pieced<Kind> pieces(few, units);
-      if (source == me)
-        pieces.load(laneRow(call, me, index));
+      if (source == few.rows.rank)
+        pieces.load(laneRow(call, source, index));
       else if (!pieces.receive(begun, source, index))
         return false;
-      pieces.store(arrivalOf(call, me, laneRow(call, source, index), Kind::wireBytes(call)));
+      pieces.store(arrivalOf(call, few.rows.rank, laneRow(call, source, index), Kind::wireBytes(call)));
     }
   const int first = UnitsOf<Kind>(few.rows, part).first;
-  if constexpr (Kind::kIsPlain)
-    writeToken<Kind>(call, number, first, SumOfMany<Kind>(call, token));
+  if (!Kind::kIsPlain && __popc(token.rows.present) <= 2)
+    writeToken<Kind>(call, number, first, sumOfTwo<Kind>(call, token.rows));
   else
-    addToken<Kind>(call, token, number, first);
+    writeToken<Kind>(call, number, first, SumOfMany<Kind>(call, token.rows));
   return true;
 }
 
-template <typename Kind> __device__ bool addPart(const FewCall &few, const Begun &begun, const Token &token, int64_t number, int part) {
+template <typename Kind> __device__ bool addPart(const FewCall &few, const Begun &begun, const FewToken &token, int64_t number, int part) {
   if constexpr (Kind::kIsPlain) {
-    bool goesOn = true, isTwo = __popc(token.present) <= 2;
+    bool goesOn = true, isTwo = __popc(token.rows.present) <= 2;
 #pragma unroll 1
     for (UnitsOf<Kind> units(few.rows, part); isTwo && goesOn && !units.isDone(); units.pass(kHeld))
       goesOn = addTwo<Kind>(few, begun, token, number, units);
@@ -215,13 +211,15 @@ template <typename Kind> __device__ bool addPart(const FewCall &few, const Begun
 }
 
 // `first`: the block's first token. False if the round has failed.
-template <typename Kind> __device__ bool addTokens(const FewCall &few, const Begun &begun, const Token &first) {
-  const int items = static_cast<int>(few.call.tokens) * few.rows.parts;
-  Token token = first;
-  for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
-    const int number = item / few.rows.parts;
-    if (item != static_cast<int>(blockIdx.x)) token = fewToken(few, number);
-    if (!addPart<Kind>(few, begun, token, number, item % few.rows.parts)) return false;
+template <typename Kind> __device__ bool addTokens(const FewCall &few, const Begun &begun, const FewToken &first) {
+  const int items = itemsOf(few.rows, few.call.tokens);
+  FewToken token = first;
+#pragma unroll 1
+  for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
+    const Item item(few.rows, number);
+    if (number != static_cast<int>(blockIdx.x)) token = loadToken(few, item.row, true);
+    shareToken(few, &token);
+    if (!addPart<Kind>(few, begun, token, item.row, item.part)) return false;
   }
   return true;
 }
@@ -230,18 +228,18 @@ template <typename Kind> __device__ bool addTokens(const FewCall &few, const Beg
 
 template <typename Kind> __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) combineFew(const __grid_constant__ FewCall few) {
   const Call &call = few.call;
-  const int item = static_cast<int>(blockIdx.x);
-  const bool sends = isFewWorker() && item < sentRows(few), adds = isFewWorker() && item / few.rows.parts < call.tokens;
-  const SentRow row(few, sends ? item : 0);
+  const int number = static_cast<int>(blockIdx.x);
+  const Item item(few.rows, number);
+  const PeerItem row(few.rows, number);
+  const bool sends = isFewWorker() && number < sentItems(few);
   Pieced<Kind> pieces(few, UnitsOf<Kind>(few.rows, row.part));
   int32_t received = 0;
   awaitStream();
-  Begun begun = readFew(few.rows);
+  if (sends) received = few.received[row.peer];
+  const FewToken first = loadToken(few, item.row, isFewWorker() && item.row < call.tokens);
+  if (sends) pieces.load(laneRow(call, row.peer, row.index));
+  Begun begun = readFew(few.rows); // behind all other loads: who looks at it waits for memory
   const uint32_t turn = few.rows.turns->number;
-  if (sends) pieces.load(laneRow(call, row.source, row.index));
-  if (sends) received = few.received[row.source];
-  Token first = {};
-  if (adds) first = fewToken(few, item / few.rows.parts);
   shareBegin(call.round, NothingToCheck(), &begun);
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;

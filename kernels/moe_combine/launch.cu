@@ -136,9 +136,9 @@ moert_status launchFew(moert_context *context, const Call &call, const moert__co
   few.targets = reinterpret_cast<const int32_t *>(slab + offsets[MOERT_METAINFO_TOPK_TARGET_RANKS]);
   few.indices = reinterpret_cast<const int32_t *>(slab + offsets[MOERT_METAINFO_TOPK_SEND_INDICES]);
   few.rows.units = static_cast<int32_t>(ceilDivide(call.hidden, 32 * kPiece) * (checked.payload_format == MOERT__F32 ? 2 : 1));
-  moert_status stopped = MOERT_OK, status = shareRows(context, checked.workspace, call.maxTokens, checked.params->max_sms, &few.rows, &blocks);
+  moert_status stopped = MOERT_OK, status = shareRows(context, call.maxTokens, checked.params->max_sms, &few.rows, &blocks);
   if (status) return status;
-  few.call.add.warps = kFewWorkers * few.rows.parts;
+  few.call.add = {kFewWorkers << few.rows.partShift, 1};
   status = passStops(context, &few.call.round, &stopped);
   if (!status) status = launch(context, fewKernel(checked, call.isPlain), {dim3(blocks), dim3(kFewThreads), 0, checked.params->enable_pdl != 0}, few);
   return status ? status : stopped;

@@ -32,8 +32,8 @@ struct FewCall {
   const int32_t *ids;
   Owners owners;
   int32_t tokens, topK, experts;
-  int32_t team;  // lanes that look at a token: at least topK, a power of two
-  int32_t width; // of all accesses to rows where they come from and go to: 16, 4 or 1
+  int32_t teamShift; // lanes that look at a token are a power of two, at least topK
+  int32_t width;     // of all accesses to rows where they come from and go to: 16, 4 or 1
   FewPayload payloads[MOERT_WORKSPACE_MAX_PAYLOADS];
   Call call;
 };
@@ -97,10 +97,15 @@ class Parts {
 public:
   __device__ Parts(const FewCall &few, const Units<1> &units) : few(few), units(units), parts{Part(few, units[0]), Part(few, units[1])}, vectors{} {}
 
-  __device__ void load(int64_t token) {
+  // Of a token, if it `exists`: without a branch, so that other loads can be on their way at the same time.
+  __device__ void load(int64_t token, bool exists) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i)
-      if (parts[i].bytes > 0 && few.width == 16) vectors[i] = *reinterpret_cast<const uint4 *>(parts[i].source(few, token));
+      if (exists && few.width == 16 && parts[i].bytes > 0) vectors[i] = *reinterpret_cast<const uint4 *>(parts[i].source(few, token));
+  }
+
+  // What `load` leaves, of rows that do not begin at addresses of vectors.
+  __device__ void loadRest(int64_t token) {
     if (few.width == 16) return;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i)
@@ -142,19 +147,29 @@ struct FewMemory {
   unsigned long long named[kFewTokens];
 };
 
-// By the whole block, some lanes of a warp for each token. To be read behind a barrier, as far as there are tokens, and a warp's more.
-__device__ inline void routeTokens(const FewCall &few, const Begun &begun, FewMemory *memory) {
-  const int number = static_cast<int>(threadIdx.x) & (few.team - 1), tokens = (few.tokens + 31) / 32 * 32;
+// A choice of a token that a lane looks at.
+struct Choice {
+  int token, slot;
+  __device__ Choice(const FewCall &few, int turn)
+      : token((static_cast<int>(threadIdx.x) >> few.teamShift) + turn * (kFewThreads >> few.teamShift)),
+        slot(static_cast<int>(threadIdx.x) & ((1 << few.teamShift) - 1)) {}
+  __device__ int32_t load(const FewCall &few) const { return token < few.tokens && slot < few.topK ? few.ids[token * few.topK + slot] : -1; }
+};
+
+// By the whole block. `id`: of the lane's first choice. To be read behind a barrier, as far as there are tokens.
+__device__ inline void routeTokens(const FewCall &few, const Begun &begun, int32_t id, FewMemory *memory) {
+  const int tokens = (few.tokens + 31) / 32 * 32; // whole warps
 #pragma unroll 1
-  for (int token = static_cast<int>(threadIdx.x) / few.team; token < tokens; token += kFewThreads / few.team) {
-    const int32_t id = token < few.tokens && number < few.topK ? few.ids[token * few.topK + number] : -1;
+  for (int turn = 0;; id = Choice(few, turn).load(few)) {
+    const Choice choice(few, turn++);
+    if (choice.token >= tokens) break;
     const unsigned long long named = id >= 0 && id < few.experts ? (1ull << ownerOf(few.owners, id)) & begun.mask : 0;
     uint32_t low = static_cast<uint32_t>(named), high = static_cast<uint32_t>(named >> 32);
-    for (int distance = few.team / 2; distance > 0; distance /= 2) {
+    for (int distance = 1 << few.teamShift >> 1; distance > 0; distance /= 2) {
       low |= __shfl_xor_sync(~0u, low, distance);
       high |= __shfl_xor_sync(~0u, high, distance);
     }
-    if (number == 0) memory->named[token] = static_cast<unsigned long long>(high) << 32 | low;
+    if (choice.slot == 0) memory->named[choice.token] = static_cast<unsigned long long>(high) << 32 | low;
   }
 }
 
@@ -239,16 +254,18 @@ __device__ inline void sendParts(const FewCall &few, const Begun &begun, const F
 
 // All but the first units of the block's first token.
 __device__ inline void sendOthers(const FewCall &few, const Begun &begun, const FewMemory &memory) {
-  const int items = few.tokens * few.rows.parts;
+  const int items = itemsOf(few.rows, few.tokens);
 #pragma unroll 1
-  for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
-    Units<1> units(few.rows, item % few.rows.parts);
-    if (item == static_cast<int>(blockIdx.x)) units.pass(kHeld);
+  for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
+    const Item item(few.rows, number);
+    Units<1> units(few.rows, item.part);
+    if (number == static_cast<int>(blockIdx.x)) units.pass(kHeld);
 #pragma unroll 1
     for (; !units.isDone(); units.pass(kHeld)) {
       Parts parts(few, units);
-      parts.load(item / few.rows.parts);
-      sendParts(few, begun, memory, parts, item / few.rows.parts);
+      parts.load(item.row, true);
+      parts.loadRest(item.row);
+      sendParts(few, begun, memory, parts, item.row);
     }
   }
 }
@@ -272,12 +289,11 @@ __device__ inline bool receiveRow(const FewCall &few, const Begun &begun, Units<
 }
 
 __device__ inline bool receiveRows(const FewCall &few, const Begun &begun) {
-  const int peers = few.rows.ranks - 1, items = static_cast<int>(few.call.maxTokens) * peers * few.rows.parts;
+  const int items = itemsOf(few.rows, few.call.maxTokens * (few.rows.ranks - 1));
 #pragma unroll 1
-  for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
-    const int row = item / few.rows.parts, source = peerOf(few.rows, row % peers);
-    const Units<1> units(few.rows, item % few.rows.parts);
-    if (takesPart(begun, source) && !receiveRow(few, begun, units, source, row / peers)) return false;
+  for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
+    const PeerItem row(few.rows, number);
+    if (takesPart(begun, row.peer) && !receiveRow(few, begun, Units<1>(few.rows, row.part), row.peer, row.index)) return false;
   }
   return true;
 }
@@ -287,25 +303,28 @@ __device__ inline bool receiveRows(const FewCall &few, const Begun &begun) {
 // By a block's last warp: what is not a row's. False if the round has failed.
 __device__ inline bool endRows(const FewCall &few, const Begun &begun, const FewMemory &memory) {
   if (blockIdx.x == 0) tellTotals(few, begun, memory);
-  const int items = few.tokens * few.rows.parts;
+  const int items = itemsOf(few.rows, few.tokens);
 #pragma unroll 1
-  for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x))
-    if (item % few.rows.parts == 0) noteTargets(few, begun, memory, item / few.rows.parts);
+  for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
+    const Item item(few.rows, number);
+    if (item.part == 0) noteTargets(few, begun, memory, item.row);
+  }
   return blockIdx.x != 0 || learnTotals(few.call, begun);
 }
 
 static __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) dispatchFew(const __grid_constant__ FewCall few) {
   __shared__ FewMemory memory;
   const Call &call = few.call;
-  const int item = static_cast<int>(blockIdx.x), token = item / few.rows.parts;
-  const Units<1> units(few.rows, item % few.rows.parts);
-  const bool sends = isFewWorker() && token < few.tokens && !units.isDone();
+  const Item item(few.rows, static_cast<int>(blockIdx.x));
+  const Units<1> units(few.rows, item.part);
+  const bool sends = isFewWorker() && item.row < few.tokens && !units.isDone();
   Parts parts(few, units);
   awaitStream();
-  Begun begun = readFew(few.rows);
+  const int32_t id = Choice(few, 0).load(few);
+  parts.load(item.row, sends);
+  Begun begun = readFew(few.rows); // behind all other loads: who looks at it waits for memory
   const uint32_t turn = few.rows.turns->number;
-  if (sends) parts.load(token);
-  routeTokens(few, begun, &memory);
+  routeTokens(few, begun, id, &memory);
   shareBegin(call.round, NothingToCheck(), &begun);
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
@@ -314,7 +333,10 @@ static __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) dispatchFew(
     __syncwarp();
     fails = fails || !endRows(few, begun, memory);
   } else if (!fails) {
-    if (sends) sendParts(few, begun, memory, parts, token);
+    if (sends) {
+      parts.loadRest(item.row);
+      sendParts(few, begun, memory, parts, item.row);
+    }
     sendOthers(few, begun, memory);
     fails = !receiveRows(few, begun);
   }

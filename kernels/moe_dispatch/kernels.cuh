@@ -36,8 +36,7 @@ struct Payload {
   int32_t team;           // threads of a worker's copy of a row
 };
 
-// Which rank owns an expert: the first `extra` ranks own one more than the others. Quotients of numbers below 2^16 by a product's upper half; a
-// divisor of 1 has the factor 0.
+// Which rank owns an expert: the first `extra` ranks own one more than the others.
 struct Owners {
   uint32_t each, extra, more, eachFactor, moreFactor; // `more`: experts of the first `extra` ranks together
 };
@@ -60,8 +59,6 @@ struct Call {
 };
 
 //===--- experts ----------------------------------------------------------------------------------===//
-
-__device__ inline uint32_t quotient(uint32_t number, uint32_t factor) { return factor ? __umulhi(number, factor) : number; }
 
 __device__ inline bool isExpert(const Call &call, int32_t id) { return id >= 0 && id < call.experts; }
 

@@ -58,8 +58,6 @@ Payload payloadOf(const moert__dispatch_call &checked, int64_t i) {
   return payload;
 }
 
-uint32_t factorOf(uint32_t divisor) { return divisor == 1 ? 0 : static_cast<uint32_t>(((UINT64_C(1) << 32) + divisor - 1) / divisor); }
-
 Owners ownersOf(int64_t experts, int64_t ranks) {
   Owners owners = {};
   owners.each = static_cast<uint32_t>(experts / ranks);
@@ -166,7 +164,7 @@ FewCall makeFew(const Call &call, const moert__workspace &workspace) {
   few.experts = static_cast<int32_t>(call.experts);
   few.tokens = static_cast<int32_t>(call.tokens);
   few.topK = call.topK;
-  for (few.team = 1; few.team < few.topK;) few.team *= 2;
+  while (1 << few.teamShift < few.topK) ++few.teamShift;
   few.width = 16;
   few.call = call;
   for (int32_t i = 0; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) {
@@ -183,7 +181,7 @@ FewCall makeFew(const Call &call, const moert__workspace &workspace) {
 moert_status launchFew(moert_context *context, const Call &call, const moert__dispatch_call &checked) {
   FewCall few = makeFew(call, checked.workspace);
   unsigned blocks = 0;
-  moert_status stopped = MOERT_OK, status = shareRows(context, checked.workspace, call.maxTokens, checked.params->max_sms, &few.rows, &blocks);
+  moert_status stopped = MOERT_OK, status = shareRows(context, call.maxTokens, checked.params->max_sms, &few.rows, &blocks);
   if (status) return status;
   status = passStops(context, &few.call.round, &stopped);
   if (!status) status = launch(context, dispatchFew, {dim3(blocks), dim3(kFewThreads), 0, checked.params->enable_pdl != 0}, few);
