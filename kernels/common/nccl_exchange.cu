@@ -267,9 +267,12 @@ moert_status prepareOutboxes(const NcclExchange &exchange, char **slabs) {
 moert_status moveOverLink(const NcclExchange &exchange) {
   moert__link *link = moert__comm_link(moert_context_comm(exchange.context));
   const Call call = makeCall(exchange, link);
+  const bool capturing = isCapturing(exchange.context);
   Transfers transfers;
   transfers.count = 0;
-  moert_status status = launch(exchange.context, writeHeaders, dim3(1), MOERT_MAX_RANKS, 0, call);
-  if (!status) status = isCapturing(exchange.context) ? moveMost(exchange, link, &transfers) : moveCounted(exchange, link, &transfers);
-  return status ? status : launch(exchange.context, readHeaders, dim3(1), MOERT_MAX_RANKS, 0, call);
+  moert_status status = capturing ? MOERT_OK : moert__link_enter(link, streamOf(exchange.context));
+  if (!status) status = launch(exchange.context, writeHeaders, dim3(1), MOERT_MAX_RANKS, 0, call);
+  if (!status) status = capturing ? moveMost(exchange, link, &transfers) : moveCounted(exchange, link, &transfers);
+  if (!status) status = launch(exchange.context, readHeaders, dim3(1), MOERT_MAX_RANKS, 0, call);
+  return status || capturing ? status : moert__link_leave(link, streamOf(exchange.context));
 }

@@ -27,7 +27,7 @@ struct moert__link {
   moert__link_headers *headers; // and behind them room to gather in
   unsigned char *parcels;       // of the host, to gather
   cudaStream_t stream;          // the link's own
-  cudaEvent_t arrival;
+  cudaEvent_t arrival, left;    // left: behind the last exchange
   pthread_mutex_t lock;
   pthread_cond_t wakes;
   moert__nccl_comm comm; // NULL: the link was given up
@@ -226,6 +226,18 @@ moert_status moert__link_move(moert__link *link, const moert__transfer *transfer
   return status;
 }
 
+//===--- turns --------------------------------------------------------------------------------------===//
+
+moert_status moert__link_enter(moert__link *link, cudaStream_t stream) {
+  cudaError_t error = cudaStreamWaitEvent(stream, link->left, 0);
+  return error == cudaSuccess ? MOERT_OK : moert__cuda_fail(error, "the exchange before");
+}
+
+moert_status moert__link_leave(moert__link *link, cudaStream_t stream) {
+  cudaError_t error = cudaEventRecord(link->left, stream);
+  return error == cudaSuccess ? MOERT_OK : moert__cuda_fail(error, "the end of an exchange");
+}
+
 //===--- waiting ------------------------------------------------------------------------------------===//
 
 // Until the event has come; past the deadline, 0: there is none, the link is given up, and so it comes.
@@ -309,12 +321,14 @@ static cudaError_t make_parts(moert__link *link) {
   if (error == cudaSuccess) error = cudaMalloc((void **)&link->headers, sizeof *link->headers + parcels);
   if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&link->stream, cudaStreamNonBlocking);
   if (error == cudaSuccess) error = cudaMemsetAsync(link->headers, 0, sizeof *link->headers + parcels, link->stream);
+  if (error == cudaSuccess) error = cudaEventCreateWithFlags(&link->left, cudaEventDisableTiming);
   return error == cudaSuccess ? cudaEventCreateWithFlags(&link->arrival, cudaEventDisableTiming) : error;
 }
 
 static void free_link(moert__link *link) {
   int32_t entered = moert__cuda_enter(link->device);
   if (link->arrival && cudaEventDestroy(link->arrival) != cudaSuccess) cudaGetLastError();
+  if (link->left && cudaEventDestroy(link->left) != cudaSuccess) cudaGetLastError();
   if (link->stream && cudaStreamDestroy(link->stream) != cudaSuccess) cudaGetLastError();
   if (link->headers && cudaFree(link->headers) != cudaSuccess) cudaGetLastError();
   if (link->parcels && cudaFreeHost(link->parcels) != cudaSuccess) cudaGetLastError();

@@ -55,6 +55,11 @@ typedef struct moert__transfer {
 moert__link_words *moert__link_words_of(const moert__link *link);
 moert__link_headers *moert__link_headers_of(const moert__link *link);
 
+// An exchange has the link's words and headers for itself: what is put on the stream from here on follows what another stream was given in front of
+// `moert__link_leave`. Exchanges that are captured follow each other as the program launches them.
+moert_status moert__link_enter(moert__link *link, cudaStream_t stream);
+moert_status moert__link_leave(moert__link *link, cudaStream_t stream);
+
 // Put transfers on the stream, all at once; can be captured. Nothing is moved over a link that was given up, whose words say so.
 moert_status moert__link_move(moert__link *link, const moert__transfer *transfers, int32_t count, long long timeout_ns, cudaStream_t stream);
 // Wait until the stream has come here, and copy the headers to the link's words.
