@@ -83,6 +83,7 @@ struct Grid {
   size_t shared;
   bool overlaps;        // may begin before the kernel in front of it on the stream has ended, and waits for that itself
   unsigned cluster = 0; // blocks of a cluster, 0: there are none
+  bool waits = false;   // for other ranks
 };
 
 // `kernel` on the context's stream. A grid without blocks does nothing.
@@ -95,8 +96,8 @@ moert_status launch(const moert_context *context, void (*kernel)(Parameters...),
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return MOERT_OK;
   cudaError_t error = cudaSuccess;
   if (grid.shared > kAlways) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared));
-  // Else a multiprocessor may set aside as much as one block needs, and let none of another kernel in until that block has ended.
-  if (grid.shared > kAlways && error == cudaSuccess)
+  // A multiprocessor may set aside as much as its first block needs, and let none in that needs more until that has ended: which may wait for it.
+  if ((grid.shared > kAlways || grid.waits) && error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (error != cudaSuccess) return failDevice(error, "shared memory of a kernel");
   cudaLaunchAttribute attributes[2] = {};

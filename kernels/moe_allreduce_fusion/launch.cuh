@@ -124,7 +124,7 @@ inline moert_status makeGrid(const moert__reduction &checked, int64_t tokens, in
   if (tokens < clusters) clusters = tokens;
   if (clusters < 1) clusters = 1;
   const size_t kept = chunks > 1 ? static_cast<size_t>(chunks) * threads * kPiece * (checked.format == MOERT__F32 ? 4 : 2) : 0;
-  *grid = {dim3(static_cast<unsigned>(clusters * cluster)), dim3(threads), kept, overlaps, static_cast<unsigned>(cluster)};
+  *grid = {dim3(static_cast<unsigned>(clusters * cluster)), dim3(threads), kept, overlaps, static_cast<unsigned>(cluster), true};
   return MOERT_OK;
 }
 
