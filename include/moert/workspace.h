@@ -117,9 +117,14 @@ static inline int64_t moert_workspace_few_tokens(const moert_workspace_info *inf
   return fit < most ? fit : most;
 }
 
+/* Behind the rows of a rank and a parity are its tokens' choices, two in 16 bytes. */
+static inline int64_t moert_workspace_few_choices(const moert_workspace_info *info) {
+  return moert_workspace_few_tokens(info) * moert_workspace_few_row(info);
+}
+
 /* Of a rank and a parity. */
 static inline int64_t moert_workspace_few_area(const moert_workspace_info *info) {
-  return moert_workspace_few_tokens(info) * moert_workspace_few_row(info);
+  return moert_workspace_few_choices(info) + moert_workspace_align(moert_workspace_few_tokens(info) * MOERT_WORKSPACE_MAX_TOP_K * 8);
 }
 
 static inline int64_t moert_workspace_row_tokens(const moert_workspace_info *info) {

@@ -17,7 +17,9 @@ namespace bulk {
 
 const int kBlockStages = 6;    // of all movers of a block
 const int kStageBytes = 14336; // at most; the row of the largest models in 16 bits
-const int kUnfinished = 4;     // groups that may be on their way when those before them are there
+
+const int kUnfinished = 4; // groups that may be on their way when those before them are there
+const uint32_t kMany = 64; // pieces, which a block has where few multiprocessors have all
 
 // In shared memory, of a mover. Stages are filled and, where others than the mover do that, freed, one phase after the other.
 struct Barriers {
@@ -61,6 +63,14 @@ __device__ inline void await(unsigned long long *barrier, uint32_t phase) {
                  : "r"(sharedAddress(barrier)), "r"(phase)
                  : "memory");
   while (!isOver);
+}
+
+// One thread of a warp, all of which call this. The compiler knows of it that there is one: the operands of its copies go straight to the registers
+// of the warp, where it would have to look otherwise which threads have the same.
+__device__ inline bool isChosen() {
+  uint32_t chosen;
+  asm volatile("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(chosen));
+  return chosen != 0;
 }
 
 //===--- words in shared memory -------------------------------------------------------------------===//
@@ -158,11 +168,13 @@ private:
   Cursor cursor;
 };
 
-// kTells: the mover does what a teller does, of two pieces at a time: where it waits for the link anyhow, that is a little sooner. Of many pieces,
-// which few multiprocessors have, of more at a time, for these do not fill the link while they wait.
-template <int kStages, int kPitch, bool kTells, typename Cursor> class Stores {
+// The mover says how far it has come so often that it is less than 2 * kUnfinished pieces behind.
+//
+// `tells`: it does what a teller does, of two pieces at a time: where it waits for the link anyhow, that is a little sooner.
+template <int kStages, int kPitch, typename Cursor> class Stores {
 public:
-  __device__ Stores(Barriers *barriers, char *stages, const Cursor &cursor) : barriers(barriers), stages(stages), cursor(cursor), teller(cursor) {}
+  __device__ Stores(Barriers *barriers, char *stages, const Cursor &cursor, bool tells)
+      : barriers(barriers), stages(stages), tells(tells), cursor(cursor), teller(cursor) {}
 
   __device__ uint32_t count() const { return stored; }
 
@@ -175,10 +187,10 @@ public:
     closeGroup();
     ++stored;
     awaitReads<1>();
-    const uint32_t kMany = 64, together = stored < kMany ? 2 : 8;
-    if (stored <= kUnfinished || (kTells && stored - teller.count() < kUnfinished + together)) return true;
+    const bool isDue = tells ? stored - teller.count() >= kUnfinished + 2 : stored < kMany || stored % kUnfinished == 0;
+    if (stored <= kUnfinished || !isDue) return true;
     awaitStores<kUnfinished>();
-    if (kTells)
+    if (tells)
       teller.tell(stored - kUnfinished);
     else
       storeShared(&barriers->moved, static_cast<int>(stored) - kUnfinished);
@@ -187,7 +199,7 @@ public:
 
   __device__ void finish() {
     awaitStores<0>();
-    if (kTells)
+    if (tells)
       teller.tell(stored);
     else
       storeShared(&barriers->moved, ~static_cast<int>(stored));
@@ -196,14 +208,15 @@ public:
 private:
   Barriers *barriers;
   char *stages;
+  const bool tells;
   uint32_t stored = 0;
   Cursor cursor;
   Teller<Cursor> teller;
 };
 
 // Moves all pieces, by way of so many stages; once in the life of the barriers.
-template <int kStages, bool kTells, typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, const Cursor &cursor) {
-  Stores<kStages, kStageBytes, kTells, Cursor> stores(barriers, stages, cursor);
+template <int kStages, typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, const Cursor &cursor, bool tells) {
+  Stores<kStages, kStageBytes, Cursor> stores(barriers, stages, cursor, tells);
   Cursor loads = cursor;
   Piece piece;
   bool hasMore = true;
@@ -221,7 +234,7 @@ template <int kStages, bool kTells, typename Cursor> __device__ void moveAll(Bar
 
 // Likewise, of stages that others fill, `kPitch` bytes from each to the next.
 template <int kStages, int kPitch, typename Cursor> __device__ void moveFilled(Barriers *barriers, char *stages, const Cursor &cursor) {
-  Stores<kStages, kPitch, false, Cursor> stores(barriers, stages, cursor);
+  Stores<kStages, kPitch, Cursor> stores(barriers, stages, cursor, false);
   while (stores.storeNext())
     if (stores.count() > 1) arrive(&barriers->free[(stores.count() - 2) % kStages]);
   stores.finish();

@@ -30,7 +30,7 @@ namespace few {
 using namespace fused;
 using namespace packets;
 
-const int kFewThreads = 512, kFewWorkers = kFewThreads / 32 - 1; // warps that have units
+const int kFewThreads = 256, kFewWorkers = kFewThreads / 32 - 1; // warps that have units
 const int kFewTokens = MOERT_WORKSPACE_FEW_TOKENS;
 
 // The first part of the kernel's parameter, where all is together that a block needs before it can send: what it has to look for takes its time.
@@ -39,7 +39,7 @@ struct FewRows {
   uint32_t *last; // the epoch before
   Turns *turns;
   unsigned long long mask;
-  int64_t areaBytes; // of a rank and a parity
+  int64_t areaBytes, choicesBegin; // of a rank and a parity; where in it its choices are
   uint32_t rowBytes;
   int32_t units;     // of a row
   int32_t partShift; // blocks for a row are a power of two
@@ -81,10 +81,15 @@ template <int kGroup> struct Units {
   __device__ bool has(int i) const { return (*this)[i] < end; }
 };
 
-// Of row `index` that rank `from` sends to rank `at`.
-__device__ inline char *roomOf(const Round &round, const Begun &begun, const FewRows &rows, int at, int from, int32_t index) {
+// Where rank `at` has what rank `from` sends.
+__device__ inline char *areaOf(const Round &round, const Begun &begun, const FewRows &rows, int at, int from) {
   const int64_t area = static_cast<int64_t>(begun.epoch & 1) * rows.ranks + from;
-  return regionOf<char>(round.exchange, at, MOERT_WORKSPACE_FEW_ROWS) + area * rows.areaBytes + static_cast<uint32_t>(index) * rows.rowBytes;
+  return regionOf<char>(round.exchange, at, MOERT_WORKSPACE_FEW_ROWS) + area * rows.areaBytes;
+}
+
+// Of its row `index`.
+__device__ inline char *roomOf(const Round &round, const Begun &begun, const FewRows &rows, int at, int from, int32_t index) {
+  return areaOf(round, begun, rows, at, from) + static_cast<uint32_t>(index) * rows.rowBytes;
 }
 
 __device__ inline char *vectorAt(char *room, int unit) { return room + unit * MOERT_WORKSPACE_UNIT_DATA + laneNumber() * 16; }
@@ -100,36 +105,34 @@ __device__ void sendUnits(const Round &round, const Begun &begun, const FewRows 
                           const uint4 (&vectors)[kUnits]) {
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
+    if (!units.has(i)) break;
     const uint4 &vector = vectors[i];
-    if (units.has(i) && !isZero(vector)) storePacket(vectorAt(room, units[i]), vector.x, vector.y, vector.z, vector.w);
-  }
-#pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    const uint32_t zeros = __ballot_sync(~0u, isZero(vectors[i]));
-    if (laneNumber() == 0 && units.has(i)) storePacket(headerAt(rows, room, units[i]), zeros, round.hash, 0, begun.epoch);
+    if (!isZero(vector)) storePacket(vectorAt(room, units[i]), vector.x, vector.y, vector.z, vector.w);
+    const uint32_t zeros = __ballot_sync(~0u, isZero(vector));
+    if (laneNumber() == 0) storePacket(headerAt(rows, room, units[i]), zeros, round.hash, 0, begun.epoch);
   }
 }
 
 enum class Coming { here, none, failed };
 
-// By a warp, from `source`: until all units are here, or `isNone` says that there is no such row. Where there is no unit the first is loaded once
-// more: without branches all loads come first.
-template <int kUnits, typename Mine, typename IsNone>
-__device__ Coming receiveUnits(const Round &round, const Begun &begun, const FewRows &rows, int source, char *room, const Mine &units,
+// By a warp, from `source`: until the first kMost units, as far as there are so many, are here, or `isNone` says that there is no such row. Where
+// there is no unit the first is loaded once more: without branches all loads come first.
+template <int kMost, int kUnits, typename Mine, typename IsNone>
+__device__ Coming receiveFirst(const Round &round, const Begun &begun, const FewRows &rows, int source, char *room, const Mine &units,
                                const IsNone &isNone, uint4 (&vectors)[kUnits]) {
   bool isHere = true;
   const auto look = [&] {
-    uint4 headers[kUnits];
+    uint4 headers[kMost];
     const bool none = isNone();
     isHere = true;
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
+    for (int i = 0; i < kMost; ++i) {
       const int unit = units[units.has(i) ? i : 0];
       vectors[i] = loadPacket(vectorAt(room, unit));
       headers[i] = loadPacket(headerAt(rows, room, unit));
     }
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i)
+    for (int i = 0; i < kMost; ++i)
       isHere =
           isHere && headers[i].w == begun.epoch && headers[i].y == round.hash && (!isZero(vectors[i]) || (headers[i].x >> laneNumber() & 1) != 0);
     return isHere || none ? kHere : source;
@@ -137,12 +140,20 @@ __device__ Coming receiveUnits(const Round &round, const Begun &begun, const Few
   if (!awaitWarp(round, begun, look)) return Coming::failed;
   if (!__all_sync(~0u, isHere)) return Coming::none;
 #pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    if (!units.has(i)) continue;
+  for (int i = 0; i < kMost; ++i) {
+    if (!units.has(i)) break;
     clearVector(vectorAt(room, units[i]));
     if (laneNumber() == 0) clearVector(headerAt(rows, room, units[i]));
   }
   return Coming::here;
+}
+
+// All units. Of one or two, which a warp has of few tokens, it takes a part of the instructions.
+template <int kUnits, typename Mine, typename IsNone>
+__device__ Coming receiveUnits(const Round &round, const Begun &begun, const FewRows &rows, int source, char *room, const Mine &units,
+                               const IsNone &isNone, uint4 (&vectors)[kUnits]) {
+  return units.has(2) ? receiveFirst<kUnits>(round, begun, rows, source, room, units, isNone, vectors)
+                      : receiveFirst<2>(round, begun, rows, source, room, units, isNone, vectors);
 }
 
 // As `readRound`. Volatile, or the first thread of a block, which alone looks at these words, would load them when the others wait for it.
@@ -192,11 +203,18 @@ inline FewRows fewRowsOf(const moert__workspace &workspace) {
   rows.turns = reinterpret_cast<Turns *>(slab + offsets[MOERT_WORKSPACE_TURNS]);
   rows.mask = workspace.mask;
   rows.areaBytes = moert_workspace_few_area(&workspace.note->info);
+  rows.choicesBegin = moert_workspace_few_choices(&workspace.note->info);
   rows.rank = workspace.rank;
   rows.ranks = workspace.ranks;
   rows.peers = rows.ranks > 1 ? rows.ranks - 1 : 1;
   rows.peersFactor = factorOf(static_cast<uint32_t>(rows.peers));
   return rows;
+}
+
+inline Grid gridOfFew(unsigned blocks, bool overlaps) {
+  Grid grid = {dim3(blocks), dim3(kFewThreads), 0, overlaps};
+  grid.waits = true;
+  return grid;
 }
 
 // For `rows->units` units of each of `count` rows of each peer. As many blocks for a row as have something to do, while there is room for them.

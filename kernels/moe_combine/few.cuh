@@ -1,7 +1,8 @@
 //===- few.cuh - moe.combine of few tokens on devices -----------------------------------------------------===//
 //
-// Rows that go back are their own flags, as kernels/common/few.cuh says, with the layout rank_major and in the payload's type. A block has a row of a
-// peer, or a part of it, which it sends, and a token, which it adds up.
+// Rows that go back are their own flags, as kernels/common/few.cuh says, in the payload's type. A block has a row of a peer, or a part of it, which
+// it sends, and a token, which it adds up. With the layout expert_grouped a row, of a peer or of this rank, is the weighted sum of those of its
+// choices.
 //
 // A lane has the same columns of both, a piece in each group of units, and so nobody needs what another has received. Where everything is plain, and
 // two rows at most are to be added, what comes is added as it is. Otherwise it is put to COMBINE_ARRIVALS, from where the lane that did so adds it as
@@ -25,7 +26,7 @@ struct FewCall {
   Call call;
 };
 
-const int kHeld = 2; // units of a row that a warp has at once
+const int kHeld = 4; // units of a row that a warp has at once
 
 // The units of a piece, one for each of its vectors.
 template <typename Kind> using UnitsOf = Units<Numbers<Kind::kFormat>::kWords>;
@@ -40,16 +41,27 @@ public:
   __device__ int column(int i) const { return (units.first + i * units.step) * 32 * kPiece + laneNumber() * kPiece; }
   __device__ bool has(int i) const { return column(i) < Kind::hidden(few.call); }
 
-  // Row `row` of the payload.
-  __device__ void load(int64_t row) {
+  // Of what was received row `row`, whose choices are `choices`.
+  __device__ void load(int64_t row, const Choices &choices) {
     const int hidden = Kind::hidden(few.call);
+    uint4 loaded[kPieces][kVectors];
+    int columns[kPieces];
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      uint4 piece[kVectors];
-      loadVectors<Kind::kFormat>(few.call.payload, row * hidden + (has(i) ? column(i) : 0), kPiece, Kind::alignedPayload(few.call), piece);
+    for (int i = 0; i < kPieces; ++i) columns[i] = has(i) ? column(i) : 0;
+    if (Kind::isGrouped(few.call)) {
+      Pieces<kPieces> sums;
+      loadWeighted<Kind, 2>(few.call, choices, columns, sums);
 #pragma unroll
-      for (int j = 0; j < kVectors; ++j) vectors[i * kVectors + j] = has(i) ? piece[j] : uint4{};
+      for (int i = 0; i < kPieces; ++i) packPiece<Kind::kFormat>(sums[i], loaded[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i)
+        loadVectors<Kind::kFormat>(few.call.payload, row * hidden + columns[i], kPiece, Kind::alignedPayload(few.call), loaded[i]);
     }
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i)
+#pragma unroll
+      for (int j = 0; j < kVectors; ++j) vectors[i * kVectors + j] = has(i) ? loaded[i][j] : uint4{};
   }
 
   __device__ void send(const Begun &begun, int rank, int32_t index) const {
@@ -96,6 +108,11 @@ private:
 
 __device__ inline int sentItems(const FewCall &few) { return itemsOf(few.rows, few.call.maxTokens * (few.rows.ranks - 1)); }
 
+// Of row `row` of what was received, if it `exists`; nothing unless they are grouped.
+template <typename Kind> __device__ Choices fewChoices(const FewCall &few, int64_t row, bool exists) {
+  return Kind::isGrouped(few.call) && exists ? choicesOf<Kind>(few.call, row) : Choices{-1, 0.0f, 0};
+}
+
 // Of a row, if it is one of those that were received; others may be loaded too.
 template <typename Kind>
 __device__ void sendRow(const FewCall &few, const Begun &begun, const PeerItem &row, int32_t received, const Pieced<Kind> &pieces) {
@@ -110,10 +127,12 @@ template <typename Kind> __device__ void sendOthers(const FewCall &few, const Be
     UnitsOf<Kind> units(few.rows, row.part);
     if (number == static_cast<int>(blockIdx.x)) units.pass(kHeld);
     const int32_t received = units.isDone() ? 0 : few.received[row.peer];
+    const int64_t lane = laneRow(few.call, row.peer, row.index);
+    const Choices choices = fewChoices<Kind>(few, lane, row.index < received);
 #pragma unroll 1
     for (; row.index < received && !units.isDone(); units.pass(kHeld)) {
       Pieced<Kind> pieces(few, units);
-      pieces.load(laneRow(few.call, row.peer, row.index));
+      pieces.load(lane, choices);
       sendRow<Kind>(few, begun, row, received, pieces);
     }
   }
@@ -148,7 +167,7 @@ __device__ bool addTwo(const FewCall &few, const Begun &begun, const FewToken &t
   const int me = call.round.exchange.watch.rank, topK = Kind::topK(call);
   const int32_t own = __shfl_sync(kAllLanes, token.rows.index, token.own ? __ffs(static_cast<int>(token.own)) - 1 : 0);
   Pieced<Kind> pieces(few, units), others(few, units);
-  if (token.own) others.load(laneRow(call, me, own));
+  if (token.own) others.load(laneRow(call, me, own), fewChoices<Kind>(few, laneRow(call, me, own), true));
 #pragma unroll 1
   for (uint32_t all = token.rows.present & ~token.own, left = all; left; left &= left - 1) {
     const int slot = __ffs(static_cast<int>(left)) - 1;
@@ -184,12 +203,13 @@ template <typename Kind> static __device__ __noinline__ bool addUnpacked(const F
       const int slot = __ffs(static_cast<int>(left)) - 1, source = __shfl_sync(kAllLanes, token.rows.target, slot);
       const int32_t index = __shfl_sync(kAllLanes, token.rows.index, slot);
       if (isInPayload<Kind>(call, source)) continue;
+      const int64_t row = laneRow(call, source, index);
       Pieced<Kind> pieces(few, units);
       if (source == few.rows.rank)
-        pieces.load(laneRow(call, source, index));
+        pieces.load(row, fewChoices<Kind>(few, row, true));
       else if (!pieces.receive(begun, source, index))
         return false;
-      pieces.store(arrivalOf(call, few.rows.rank, laneRow(call, source, index), Kind::wireBytes(call)));
+      pieces.store(arrivalOf(call, few.rows.rank, row, Kind::wireBytes(call)));
     }
   const int first = UnitsOf<Kind>(few.rows, part).first;
   if (!Kind::kIsPlain && __popc(token.rows.present) <= 2)
@@ -226,21 +246,27 @@ template <typename Kind> __device__ bool addTokens(const FewCall &few, const Beg
 
 //===--- the kernel -------------------------------------------------------------------------------===//
 
-template <typename Kind> __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) combineFew(const __grid_constant__ FewCall few) {
+template <typename Kind, typename Check>
+__global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) combineFew(const __grid_constant__ FewCall few, Check check) {
   const Call &call = few.call;
   const int number = static_cast<int>(blockIdx.x);
   const Item item(few.rows, number);
   const PeerItem row(few.rows, number);
   const bool sends = isFewWorker() && number < sentItems(few);
   Pieced<Kind> pieces(few, UnitsOf<Kind>(few.rows, row.part));
+  const int64_t lane = laneRow(call, row.peer, row.index);
   int32_t received = 0;
   awaitStream();
   if (sends) received = few.received[row.peer];
   const FewToken first = loadToken(few, item.row, isFewWorker() && item.row < call.tokens);
-  if (sends) pieces.load(laneRow(call, row.peer, row.index));
+  if (sends && !Kind::isGrouped(call)) pieces.load(lane, {});
   Begun begun = readFew(few.rows); // behind all other loads: who looks at it waits for memory
   const uint32_t turn = few.rows.turns->number;
-  shareBegin(call.round, NothingToCheck(), &begun);
+  if (Kind::isGrouped(call)) {
+    const Choices choices = fewChoices<Kind>(few, lane, sends);
+    if (row.index < received) pieces.load(lane, choices);
+  }
+  shareBegin(call.round, check, &begun);
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
   if (!isFewWorker()) {

@@ -53,6 +53,7 @@ struct Call {
   int32_t topK;
   bool grouped, isPlain; // isPlain: as of `Kind`
   bool copies;           // rows travel as they are, and the mover takes them from the payload
+  bool moverTells;       // and, of few rows, tells of them too
   int32_t fillers;       // warps that fill stages otherwise
   int32_t adders;        // and those that add
   Share fill, add;       // of rows, and of tokens, among them
@@ -63,10 +64,15 @@ struct Call {
   Output output, scales;
 };
 
+// Rows of a source that are a block's.
+struct Range {
+  int32_t begin, count;
+};
+
 // What a block knows.
 struct Memory {
   bulk::Barriers barriers;
-  int32_t received[MOERT_MAX_RANKS]; // rows of each source
+  Range rows[MOERT_MAX_RANKS]; // of each source
 };
 
 // A block's shared memory: its stages, what warps weigh, and `Memory`.
@@ -218,14 +224,17 @@ private:
 
 template <int kSpan> using Pieces = float[kSpan][kPiece];
 
-// Weighted, and added in the order of slots. All rows of a few choices are on their way at once.
-template <typename Kind> __device__ void loadWeighted(const Call &call, const Choices &choices, int column, float (&sum)[kPiece]) {
+// Some pieces of a row, which begin at `columns`: those of its choices weighted, and added in the order of slots. All of kBatch choices are on their
+// way at once.
+template <typename Kind, int kBatch, int kSpan>
+__device__ void loadWeighted(const Call &call, const Choices &choices, const int (&columns)[kSpan], Pieces<kSpan> &sums) {
   using Rows = Numbers<Kind::kFormat>;
-  const int kBatch = 4, hidden = Kind::hidden(call);
-  clear(sum);
+  const int hidden = Kind::hidden(call);
+#pragma unroll
+  for (int i = 0; i < kSpan; ++i) clear(sums[i]);
 #pragma unroll 1
   for (uint32_t left = choices.present; left;) {
-    typename Rows::Vectors batch[kBatch];
+    typename Rows::Vectors batch[kBatch][kSpan];
     float weights[kBatch];
     uint32_t next = left;
     int slot = 0;
@@ -234,57 +243,61 @@ template <typename Kind> __device__ void loadWeighted(const Call &call, const Ch
       if (next) slot = __ffs(static_cast<int>(next)) - 1; // else the last one again: without branches all loads come first
       const int64_t row = static_cast<int64_t>(__shfl_sync(kAllLanes, choices.row, slot)) * hidden;
       weights[k] = __shfl_sync(kAllLanes, choices.weight, slot);
-      Rows::load(call.payload, row + column, pieceSize(hidden, column), Kind::alignedPayload(call), &batch[k]);
+#pragma unroll
+      for (int i = 0; i < kSpan; ++i)
+        Rows::load(call.payload, row + columns[i], pieceSize(hidden, columns[i]), Kind::alignedPayload(call), &batch[k][i]);
     }
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k, left &= left - 1) {
-      float piece[kPiece];
-      Rows::unpack(batch[k], piece);
+    for (int k = 0; k < kBatch; ++k, left &= left - 1)
 #pragma unroll
-      for (int j = 0; j < kPiece; ++j) sum[j] = left ? fmaf(piece[j], weights[k], sum[j]) : sum[j];
-    }
+      for (int i = 0; i < kSpan; ++i) {
+        float piece[kPiece];
+        Rows::unpack(batch[k][i], piece);
+#pragma unroll
+        for (int j = 0; j < kPiece; ++j) sums[i][j] = left ? fmaf(piece[j], weights[k], sums[i][j]) : sums[i][j];
+      }
   }
 }
 
 //===--- pushing ----------------------------------------------------------------------------------===//
 
 // The block's rows that are pushed: of all sources in turns, so that all links are used at once, from the rank behind this one on. `ownToo`: those of
-// this rank too.
+// this rank too. `together`: of a source, up to so many neighbours at a time.
 class PushedRows {
 public:
-  __device__ PushedRows(const Call &call, const Memory &memory, bool ownToo)
-      : call(call), memory(memory), me(call.round.exchange.watch.rank), ownToo(ownToo), source(me) {
+  __device__ PushedRows(const Call &call, const Memory &memory, bool ownToo, int together)
+      : call(call), memory(memory), me(call.round.exchange.watch.rank), together(together), ownToo(ownToo), source(me) {
     for (int rank = 0; rank < call.round.exchange.watch.ranks; ++rank) {
-      const int rows = rowsOf(rank);
-      most = rows > most ? rows : most;
+      const int count = rowsOf(rank).count;
+      most = count > most ? count : most;
     }
-    number = -1;
+    number = -together;
     pass();
   }
 
   __device__ bool isDone() const { return number >= most; }
   __device__ int rank() const { return source; }
-  __device__ int index() const { return rangeBegin(memory.received[source], blockIdx.x) + number; }
+  __device__ int index() const { return rows.begin + number; }
+  __device__ int count() const { return rows.count - number < together ? rows.count - number : together; }
 
   __device__ void pass() {
     const int ranks = call.round.exchange.watch.ranks;
     do {
-      if (source == me) ++number;
+      if (source == me) number += together;
       source = source + 1 == ranks ? 0 : source + 1;
-    } while (!isDone() && number >= rowsOf(source));
+      rows = rowsOf(source);
+    } while (!isDone() && number >= rows.count);
   }
 
 private:
-  __device__ int rowsOf(int rank) const {
-    if (rank == me && !ownToo) return 0;
-    return rangeBegin(memory.received[rank], blockIdx.x + 1) - rangeBegin(memory.received[rank], blockIdx.x);
-  }
+  __device__ Range rowsOf(int rank) const { return rank == me && !ownToo ? Range{0, 0} : memory.rows[rank]; }
 
   const Call &call;
   const Memory &memory;
-  const int me;
+  const int me, together;
   const bool ownToo;
   int source, number, most = 0;
+  Range rows = {};
 };
 
 // A stage takes so many columns.
@@ -299,7 +312,7 @@ struct Filled {
 // The stages that a warp fills, with the others of its number `turn`: those that have it in turns.
 template <typename Kind> class FilledStages {
 public:
-  __device__ FilledStages(const Call &call, const Memory &memory, int turn) : call(call), rows(call, memory, true), number(turn) {
+  __device__ FilledStages(const Call &call, const Memory &memory, int turn) : call(call), rows(call, memory, true, 1), number(turn) {
     for (int i = 0; i < turn; ++i) passOne();
   }
 
@@ -344,7 +357,7 @@ public:
   __device__ void next(const Filled &filled, const Choices &choices, int column, Pieces<1> &pieces) const {
     const int hidden = Kind::hidden(call);
     if (Kind::isGrouped(call))
-      loadWeighted<Kind>(call, choices, column, pieces[0]);
+      loadWeighted<Kind, 4, 1>(call, choices, {column}, pieces);
     else
       loadPiece<Kind::kFormat>(call.payload, filled.row * hidden + column, pieceSize(hidden, column), Kind::alignedPayload(call), pieces[0]);
   }
@@ -463,11 +476,12 @@ template <typename Kind> __device__ void fillStages(const Call &call, Memory *me
   }
 }
 
-// The rows that the mover pushes.
+// The rows that the mover pushes: several short ones at a time, for neighbours are neighbours where they go.
 template <typename Kind> class PushCursor {
 public:
-  __device__ PushCursor(const Call &call, const Begun &begun, const PushedRows &rows)
-      : call(call), begun(begun), me(call.round.exchange.watch.rank), rowBytes(static_cast<uint32_t>(Kind::wireBytes(call))), rows(rows) {}
+  __device__ PushCursor(const Call &call, const Begun &begun, const Memory &memory)
+      : call(call), begun(begun), me(call.round.exchange.watch.rank), rowBytes(static_cast<uint32_t>(Kind::wireBytes(call))),
+        rows(call, memory, !Kind::copies(call), Kind::copies(call) && rowBytes < Kind::kPitch ? static_cast<int>(Kind::kPitch / rowBytes) : 1) {}
 
   __device__ bool next(bulk::Piece *piece) {
     if (rows.isDone()) return false;
@@ -477,7 +491,8 @@ public:
       rows.pass();
     }
     if (rows.isDone()) return false;
-    bytes = rowBytes - offset < Kind::kPitch ? rowBytes - offset : Kind::kPitch;
+    const uint32_t all = rowBytes * static_cast<uint32_t>(rows.count());
+    bytes = all - offset < Kind::kPitch ? all - offset : Kind::kPitch;
     *piece = {static_cast<const char *>(call.payload) + laneRow(call, rows.rank(), rows.index()) * rowBytes + offset, bytes};
     return true;
   }
@@ -490,7 +505,7 @@ public:
 
   __device__ void finish() {
     if (offset + bytes < rowBytes || !(call.round.parts & kSignal) || call.round.stop != kGoOn) return;
-    storeRelaxed(rowFlag(call, rows.rank(), me, rows.index()), begun.epoch);
+    for (int i = 0; i < rows.count(); ++i) storeRelaxed(rowFlag(call, rows.rank(), me, rows.index() + i), begun.epoch);
   }
 
 private:
@@ -505,7 +520,7 @@ private:
 // By the mover.
 template <typename Kind> __device__ void moveRows(const Call &call, Memory *memory, char *stages, const PushCursor<Kind> &cursor) {
   if (Kind::copies(call))
-    bulk::moveAll<Kind::kStages, true>(&memory->barriers, stages, cursor);
+    bulk::moveAll<Kind::kStages>(&memory->barriers, stages, cursor, call.moverTells);
   else
     bulk::moveFilled<Kind::kStages, Kind::kPitch>(&memory->barriers, stages, cursor);
 }
@@ -844,10 +859,10 @@ __device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memor
   const bool pushes = (call.round.parts & kPush) != 0, receives = (call.round.parts & kReceive) && call.round.stop == kGoOn;
   const int adder = adderNumber(call);
   if (adder >= call.adders) {
-    const PushCursor<Kind> cursor(call, begun, PushedRows(call, *memory, !Kind::copies(call)));
-    const bool moves = adder == call.adders;
-    if (pushes && moves && laneNumber() == 0) moveRows<Kind>(call, memory, stages, cursor);
-    if (pushes && !moves && !Kind::copies(call) && laneNumber() == 0) bulk::tellAll(memory->barriers, cursor);
+    const PushCursor<Kind> cursor(call, begun, *memory);
+    const bool moves = adder == call.adders, isOne = bulk::isChosen();
+    if (pushes && moves && isOne) moveRows<Kind>(call, memory, stages, cursor);
+    if (pushes && !moves && !call.moverTells && isOne) bulk::tellAll(memory->barriers, cursor);
     __syncwarp(); // barriers count warps
     return !receives || !moves || blockIdx.x != 0 || awaitPeers(call.round, begun);
   }
@@ -869,8 +884,12 @@ __global__ void __launch_bounds__(32 * kBlockWarps, kBlocksPerSm) combineRows(co
   Begun begun = readRound(call.round);
   const int source = static_cast<int>(threadIdx.x), number = firstNumber(call);
   const bool counts = source < call.round.exchange.watch.ranks && takesPart(begun, source);
-  // Of the last dispatch, where no peer writes: one that is ahead tells the counts of the next dispatch already (RECV_COUNTERS).
-  if (source < MOERT_MAX_RANKS) memory->received[source] = counts ? regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_COUNT_FLAGS)[source] : 0;
+  if (source < MOERT_MAX_RANKS) {
+    // Of the last dispatch, where no peer writes: one that is ahead tells the counts of the next dispatch already (RECV_COUNTERS).
+    const int32_t received = counts ? regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_COUNT_FLAGS)[source] : 0;
+    const int32_t begin = rangeBegin(received, blockIdx.x);
+    memory->rows[source] = {begin, rangeBegin(received, blockIdx.x + 1) - begin};
+  }
   if (threadIdx.x == 0) bulk::open(&memory->barriers, Kind::copies(call) ? 1 : call.fill.warps);
   Token first = {};
   if (number >= 0) first = tokenOf<Kind>(call, number);

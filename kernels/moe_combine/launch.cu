@@ -70,6 +70,7 @@ Share shareOf(int warps, int most, int64_t count) {
 void shareOut(Call *call, int64_t wireBytes, int64_t tokensOfBlock) {
   const bool streams = call->isPlain && call->grouped;
   const int64_t pieces = ceilDivide(wireBytes, pitchOf(streams));
+  call->moverTells = call->copies && (call->round.exchange.watch.ranks - 1) * tokensOfBlock * wireBytes < bulk::kMany * bulk::kStageBytes;
   call->fillers = call->copies ? 0 : fillersOf(streams);
   call->adders = kBlockWarps - 2 - call->fillers;
   call->fill = shareOf(call->fillers, kFilledTogether, call->round.exchange.watch.ranks * tokensOfBlock * pieces);
@@ -106,25 +107,24 @@ Call makeCall(const moert__combine_call &checked, moert_context *context) {
 
 // Rows of whole pieces that travel as they are. All ranks must come to the same, and so neither where rows lie nor what comes out makes a difference.
 bool isFew(const moert__combine_call &checked) {
-  return !checked.grouped && !checked.params->use_low_precision && checked.params->hidden_size % kPiece == 0 &&
-         isForFew(checked.workspace, checked.max_tokens);
+  return !checked.params->use_low_precision && checked.params->hidden_size % kPiece == 0 && isForFew(checked.workspace, checked.max_tokens);
 }
 
-using FewKernel = void (*)(FewCall);
+// The rows that the dispatch placed have to be in the payload.
+RowsFit rowsFit(const moert__combine_call &checked) { return {checked.args->payload->shape[0]}; }
 
-template <moert__format kFormat> FewKernel fewOf(const moert__combine_call &checked, bool isPlain) {
+template <moert__format kFormat, Layout kLayout, typename... Checks>
+moert_status launchFewOf(moert_context *context, const Grid &grid, const FewCall &few, const moert__combine_call &checked, const Checks &...checks) {
   using Rows = Numbers<kFormat>;
-  if (checked.quantizes) return combineFew<Kind<kFormat, Rows, Layout::rankMajor, true, false, 0, 0>>;
-  return isPlain ? combineFew<Kind<kFormat, Rows, Layout::rankMajor, false, true, 0, 0>>
-                 : combineFew<Kind<kFormat, Rows, Layout::rankMajor, false, false, 0, 0>>;
+  if (checked.quantizes) return launch(context, combineFew<Kind<kFormat, Rows, kLayout, true, false, 0, 0>, Checks...>, grid, few, checks...);
+  if (few.call.isPlain) return launch(context, combineFew<Kind<kFormat, Rows, kLayout, false, true, 0, 0>, Checks...>, grid, few, checks...);
+  return launch(context, combineFew<Kind<kFormat, Rows, kLayout, false, false, 0, 0>, Checks...>, grid, few, checks...);
 }
 
-FewKernel fewKernel(const moert__combine_call &checked, bool isPlain) {
-  switch (checked.payload_format) {
-  case MOERT__BF16: return fewOf<MOERT__BF16>(checked, isPlain);
-  case MOERT__F16: return fewOf<MOERT__F16>(checked, isPlain);
-  default: return fewOf<MOERT__F32>(checked, isPlain);
-  }
+template <moert__format kFormat>
+moert_status launchFewOf(moert_context *context, const Grid &grid, const FewCall &few, const moert__combine_call &checked) {
+  if (checked.grouped) return launchFewOf<kFormat, Layout::grouped>(context, grid, few, checked, rowsFit(checked));
+  return launchFewOf<kFormat, Layout::rankMajor>(context, grid, few, checked, NothingToCheck());
 }
 
 moert_status launchFew(moert_context *context, const Call &call, const moert__combine_call &checked) {
@@ -140,7 +140,13 @@ moert_status launchFew(moert_context *context, const Call &call, const moert__co
   if (status) return status;
   few.call.add = {kFewWorkers << few.rows.partShift, 1};
   status = passStops(context, &few.call.round, &stopped);
-  if (!status) status = launch(context, fewKernel(checked, call.isPlain), {dim3(blocks), dim3(kFewThreads), 0, checked.params->enable_pdl != 0}, few);
+  if (status) return status;
+  const Grid grid = gridOfFew(blocks, checked.params->enable_pdl);
+  switch (checked.payload_format) {
+  case MOERT__BF16: status = launchFewOf<MOERT__BF16>(context, grid, few, checked); break;
+  case MOERT__F16: status = launchFewOf<MOERT__F16>(context, grid, few, checked); break;
+  default: status = launchFewOf<MOERT__F32>(context, grid, few, checked);
+  }
   return status ? status : stopped;
 }
 
@@ -160,7 +166,7 @@ NcclExchange exchangeOverLink(moert_context *context, const Call &call, const mo
 }
 
 moert_status launchMany(moert_context *context, Call call, const moert__combine_call &checked, Kernel kernel) {
-  const RowsFit fit = {checked.grouped ? checked.args->payload->shape[0] : INT64_MAX};
+  const RowsFit fit = checked.grouped ? rowsFit(checked) : RowsFit{INT64_MAX};
   unsigned blocks = 0;
   moert_status stopped = MOERT_OK, status = exchangeBlocks(context, call.maxTokens, checked.params->max_sms, &blocks);
   if (status) return status;

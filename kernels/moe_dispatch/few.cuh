@@ -16,7 +16,7 @@ namespace dispatch {
 
 using namespace few;
 
-const int kHeld = 2; // units of a row that a warp has at once
+const int kHeld = 5; // units of a row that a warp has at once
 
 // Where a payload's rows are.
 struct FewPayload {
@@ -40,26 +40,27 @@ struct FewCall {
 
 //===--- rows -------------------------------------------------------------------------------------===//
 
-// What a lane has of a row in a unit: 16 bytes of a payload from `offset` on, or as many as there are.
+// What a lane has of a row in a unit: 16 bytes of a payload, or as many as there are.
 struct Part {
-  int payload;
-  int32_t offset, bytes;
+  char *to; // in row 0
+  int32_t payload, rowBytes, bytes;
 
-  __device__ Part(const FewCall &few, int unit) : payload(0) {
+  __device__ void find(const FewCall &few, int unit) {
+    payload = 0;
 #pragma unroll
     for (int i = 1; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) payload += unit >= few.payloads[i].firstUnit;
-    offset = (unit - few.payloads[payload].firstUnit) * MOERT_WORKSPACE_UNIT_DATA + laneNumber() * 16;
-    bytes = unit < few.rows.units ? few.payloads[payload].rowBytes - offset : 0;
+    const FewPayload &chosen = few.payloads[payload];
+    const int32_t offset = (unit - chosen.firstUnit) * MOERT_WORKSPACE_UNIT_DATA + laneNumber() * 16;
+    to = chosen.recv + offset;
+    rowBytes = chosen.rowBytes;
+    bytes = unit < few.rows.units ? rowBytes - offset : 0;
   }
 
-  __device__ const char *source(const FewCall &few, int64_t token) const {
-    const FewPayload &from = few.payloads[payload];
-    return from.from + token * from.rowBytes + offset;
+  __device__ const char *source(const FewCall &few, uint32_t token) const {
+    const FewPayload &chosen = few.payloads[payload];
+    return chosen.from + (to - chosen.recv) + static_cast<uint64_t>(token) * static_cast<uint32_t>(rowBytes);
   }
-  __device__ char *place(const FewCall &few, int64_t row) const {
-    const FewPayload &to = few.payloads[payload];
-    return to.recv + row * to.rowBytes + offset;
-  }
+  __device__ char *place(uint32_t row) const { return to + static_cast<uint64_t>(row) * static_cast<uint32_t>(rowBytes); }
 };
 
 // Of a row that does not begin at addresses of vectors.
@@ -92,35 +93,53 @@ static __device__ __noinline__ void storeNarrow(char *to, int bytes, int width, 
     storePieces<uint8_t>(to, bytes, vector);
 }
 
-// Some units of a row, as a warp has them.
+// Some units of a row, as a warp has them. What is looked up for them serves all rows.
 class Parts {
 public:
-  __device__ Parts(const FewCall &few, const Units<1> &units) : few(few), units(units), parts{Part(few, units[0]), Part(few, units[1])}, vectors{} {}
+  __device__ Parts(const FewCall &few, const Units<1> &units) : few(few), units(units), vectors{} { find(); }
+
+  // To others.
+  __device__ void choose(const Units<1> &others) {
+    if (others.first == units.first) return;
+    units = others;
+    find();
+  }
 
   // Of a token, if it `exists`: without a branch, so that other loads can be on their way at the same time.
-  __device__ void load(int64_t token, bool exists) {
+  __device__ void load(uint32_t token, bool exists) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i)
+    for (int i = 0; i < kHeld; ++i) {
+      vectors[i] = uint4{};
       if (exists && few.width == 16 && parts[i].bytes > 0) vectors[i] = *reinterpret_cast<const uint4 *>(parts[i].source(few, token));
+    }
   }
 
   // What `load` leaves, of rows that do not begin at addresses of vectors.
-  __device__ void loadRest(int64_t token) {
+  __device__ void loadRest(uint32_t token) {
     if (few.width == 16) return;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i)
       if (parts[i].bytes > 0) vectors[i] = loadNarrow(parts[i].source(few, token), parts[i].bytes, few.width);
   }
 
-  // To row `row` of the outputs.
+  // To a row of the outputs, or to several: calls `placeIn(place)`, which calls `place(row)` with each, for each unit that there is.
+  template <typename PlaceIn> __device__ void place(const PlaceIn &placeIn) const {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (!units.has(i)) break;
+      const Part &part = parts[i];
+      placeIn([&](uint32_t row) {
+        if (part.bytes <= 0) return;
+        if (few.width == 16)
+          *reinterpret_cast<uint4 *>(part.place(row)) = vectors[i];
+        else
+          storeNarrow(part.place(row), part.bytes, few.width, vectors[i]);
+      });
+    }
+  }
+
   __device__ void place(int64_t row) const {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i)
-      if (parts[i].bytes > 0 && few.width == 16) *reinterpret_cast<uint4 *>(parts[i].place(few, row)) = vectors[i];
-    if (few.width == 16) return;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i)
-      if (parts[i].bytes > 0) storeNarrow(parts[i].place(few, row), parts[i].bytes, few.width, vectors[i]);
+    place([row](const auto &place) { place(static_cast<uint32_t>(row)); });
   }
 
   __device__ void send(const Begun &begun, int rank, int32_t index) const {
@@ -132,13 +151,16 @@ public:
   }
 
 private:
+  __device__ void find() {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) parts[i].find(few, units[i]);
+  }
+
   const FewCall &few;
-  const Units<1> units;
-  const Part parts[kHeld];
+  Units<1> units;
+  Part parts[kHeld];
   uint4 vectors[kHeld];
 };
-
-static_assert(kHeld == 2, "parts of two units");
 
 //===--- routing ----------------------------------------------------------------------------------===//
 
@@ -147,7 +169,7 @@ struct FewMemory {
   unsigned long long named[kFewTokens];
 };
 
-// A choice of a token that a lane looks at.
+// The choices that a lane looks at, in turns.
 struct Choice {
   int token, slot;
   __device__ Choice(const FewCall &few, int turn)
@@ -156,21 +178,36 @@ struct Choice {
   __device__ int32_t load(const FewCall &few) const { return token < few.tokens && slot < few.topK ? few.ids[token * few.topK + slot] : -1; }
 };
 
-// By the whole block. `id`: of the lane's first choice. To be read behind a barrier, as far as there are tokens.
-__device__ inline void routeTokens(const FewCall &few, const Begun &begun, int32_t id, FewMemory *memory) {
-  const int tokens = (few.tokens + 31) / 32 * 32; // whole warps
-#pragma unroll 1
-  for (int turn = 0;; id = Choice(few, turn).load(few)) {
-    const Choice choice(few, turn++);
-    if (choice.token >= tokens) break;
-    const unsigned long long named = id >= 0 && id < few.experts ? (1ull << ownerOf(few.owners, id)) & begun.mask : 0;
-    uint32_t low = static_cast<uint32_t>(named), high = static_cast<uint32_t>(named >> 32);
-    for (int distance = 1 << few.teamShift >> 1; distance > 0; distance /= 2) {
-      low |= __shfl_xor_sync(~0u, low, distance);
-      high |= __shfl_xor_sync(~0u, high, distance);
-    }
-    if (choice.slot == 0) memory->named[choice.token] = static_cast<unsigned long long>(high) << 32 | low;
+const int kFirstTurns = kFewTokens * 8 / kFewThreads;
+
+// The first of them: all if there are no more than 8 to each token.
+struct FirstChoices {
+  int32_t ids[kFirstTurns];
+  __device__ explicit FirstChoices(const FewCall &few) {
+#pragma unroll
+    for (int turn = 0; turn < kFirstTurns; ++turn) ids[turn] = Choice(few, turn).load(few);
   }
+};
+
+// By a warp: the ranks that its lanes' tokens go to.
+__device__ inline void routeChoice(const FewCall &few, const Begun &begun, const Choice &choice, int32_t id, FewMemory *memory) {
+  const unsigned long long named = id >= 0 && id < few.experts ? (1ull << ownerOf(few.owners, id)) & begun.mask : 0;
+  uint32_t low = static_cast<uint32_t>(named), high = static_cast<uint32_t>(named >> 32);
+  for (int distance = 1 << few.teamShift >> 1; distance > 0; distance /= 2) {
+    low |= __shfl_xor_sync(~0u, low, distance);
+    high |= __shfl_xor_sync(~0u, high, distance);
+  }
+  if (choice.slot == 0 && choice.token < kFewTokens) memory->named[choice.token] = static_cast<unsigned long long>(high) << 32 | low;
+}
+
+// By the whole block. To be read behind a barrier, as far as there are tokens.
+__device__ inline void routeTokens(const FewCall &few, const Begun &begun, const FirstChoices &first, FewMemory *memory) {
+  const int atOnce = kFewThreads >> few.teamShift; // tokens
+#pragma unroll
+  for (int turn = 0; turn < kFirstTurns; ++turn)
+    if (turn * atOnce < few.tokens) routeChoice(few, begun, Choice(few, turn), first.ids[turn], memory);
+#pragma unroll 1
+  for (int turn = kFirstTurns; turn * atOnce < few.tokens; ++turn) routeChoice(few, begun, Choice(few, turn), Choice(few, turn).load(few), memory);
 }
 
 // By a warp: how many of the tokens before `token` go to a rank: a row's place there.
@@ -252,9 +289,10 @@ __device__ inline void sendParts(const FewCall &few, const Begun &begun, const F
   if (named >> me & 1) parts.place(laneRow(few.call, me, rowsBefore(few, memory, me, token)));
 }
 
-// All but the first units of the block's first token.
-__device__ inline void sendOthers(const FewCall &few, const Begun &begun, const FewMemory &memory) {
+// Calls `send` with all units of the block's tokens but the first of the first, in `parts`. False: there are no others.
+template <typename Send> __device__ bool forOtherParts(const FewCall &few, Parts *parts, const Send &send) {
   const int items = itemsOf(few.rows, few.tokens);
+  bool any = false;
 #pragma unroll 1
   for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
     const Item item(few.rows, number);
@@ -262,16 +300,18 @@ __device__ inline void sendOthers(const FewCall &few, const Begun &begun, const 
     if (number == static_cast<int>(blockIdx.x)) units.pass(kHeld);
 #pragma unroll 1
     for (; !units.isDone(); units.pass(kHeld)) {
-      Parts parts(few, units);
-      parts.load(item.row, true);
-      parts.loadRest(item.row);
-      sendParts(few, begun, memory, parts, item.row);
+      parts->choose(units);
+      parts->load(static_cast<uint32_t>(item.row), true);
+      parts->loadRest(static_cast<uint32_t>(item.row));
+      send(item.row);
+      any = true;
     }
   }
+  return any;
 }
 
 // Row `index` of `source`, if there is one. False if the round has failed.
-__device__ inline bool receiveRow(const FewCall &few, const Begun &begun, Units<1> units, int source, int index) {
+__device__ inline bool receiveRow(const FewCall &few, const Begun &begun, Units<1> units, Parts *parts, int source, int index) {
   char *room = roomOf(few.call.round, begun, few.rows, few.rows.rank, source, index);
   const unsigned long long *total = totalAt(few.call, few.rows.rank, source);
   const auto isNone = [&] {
@@ -280,35 +320,43 @@ __device__ inline bool receiveRow(const FewCall &few, const Begun &begun, Units<
   };
 #pragma unroll 1
   for (; !units.isDone(); units.pass(kHeld)) {
-    Parts parts(few, units);
-    const Coming coming = parts.receive(begun, source, room, isNone);
+    parts->choose(units);
+    const Coming coming = parts->receive(begun, source, room, isNone);
     if (coming != Coming::here) return coming == Coming::none;
-    parts.place(laneRow(few.call, source, index));
+    parts->place(laneRow(few.call, source, index));
   }
   return true;
 }
 
-__device__ inline bool receiveRows(const FewCall &few, const Begun &begun) {
+__device__ inline bool receiveRows(const FewCall &few, const Begun &begun, Parts *parts) {
   const int items = itemsOf(few.rows, few.call.maxTokens * (few.rows.ranks - 1));
 #pragma unroll 1
   for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
     const PeerItem row(few.rows, number);
-    if (takesPart(begun, row.peer) && !receiveRow(few, begun, Units<1>(few.rows, row.part), row.peer, row.index)) return false;
+    if (takesPart(begun, row.peer) && !receiveRow(few, begun, Units<1>(few.rows, row.part), parts, row.peer, row.index)) return false;
   }
   return true;
 }
 
 //===--- the kernel -------------------------------------------------------------------------------===//
 
-// By a block's last warp: what is not a row's. False if the round has failed.
-__device__ inline bool endRows(const FewCall &few, const Begun &begun, const FewMemory &memory) {
-  if (blockIdx.x == 0) tellTotals(few, begun, memory);
+// By a block's last warp.
+__device__ inline void noteAllTargets(const FewCall &few, const Begun &begun, const FewMemory &memory) {
   const int items = itemsOf(few.rows, few.tokens);
 #pragma unroll 1
   for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
     const Item item(few.rows, number);
     if (item.part == 0) noteTargets(few, begun, memory, item.row);
   }
+}
+
+// Likewise: what is not a row's; peers wait for the totals, and so these come first. False if the round has failed.
+__device__ inline bool endRows(const FewCall &few, const Begun &begun, uint32_t turn, const FewMemory &memory) {
+  if (blockIdx.x == 0 && !begun.fails) tellTotals(few, begun, memory);
+  if (laneNumber() == 0) countBegun(few.rows, begun, turn);
+  __syncwarp();
+  if (begun.fails) return false;
+  noteAllTargets(few, begun, memory);
   return blockIdx.x != 0 || learnTotals(few.call, begun);
 }
 
@@ -320,25 +368,23 @@ static __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) dispatchFew(
   const bool sends = isFewWorker() && item.row < few.tokens && !units.isDone();
   Parts parts(few, units);
   awaitStream();
-  const int32_t id = Choice(few, 0).load(few);
-  parts.load(item.row, sends);
+  const FirstChoices choices(few);
+  parts.load(static_cast<uint32_t>(item.row), sends);
   Begun begun = readFew(few.rows); // behind all other loads: who looks at it waits for memory
   const uint32_t turn = few.rows.turns->number;
-  routeTokens(few, begun, id, &memory);
+  routeTokens(few, begun, choices, &memory);
   shareBegin(call.round, NothingToCheck(), &begun);
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
   if (!isFewWorker()) {
-    if (laneNumber() == 0) countBegun(few.rows, begun, turn);
-    __syncwarp();
-    fails = fails || !endRows(few, begun, memory);
+    fails = !endRows(few, begun, turn, memory);
   } else if (!fails) {
     if (sends) {
-      parts.loadRest(item.row);
+      parts.loadRest(static_cast<uint32_t>(item.row));
       sendParts(few, begun, memory, parts, item.row);
     }
-    sendOthers(few, begun, memory);
-    fails = !receiveRows(few, begun);
+    forOtherParts(few, &parts, [&](int token) { sendParts(few, begun, memory, parts, token); });
+    fails = !receiveRows(few, begun, &parts);
   }
   if (!leaveTurn(few.rows.turns, turn, fails)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);

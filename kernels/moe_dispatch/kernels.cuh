@@ -19,7 +19,10 @@ namespace dispatch {
 
 using namespace fused;
 
-const int kTile = 32;     // tokens that a block routes at a time
+const int kTile = 32; // tokens that a block routes at a time
+const int kTogether =
+    4; // of which so many go at a time, at most: the mover has said of a tile that it is there when it waits for the tile after the next
+static_assert(kTile / kTogether >= 2 * bulk::kUnfinished, "pieces of a tile");
 const int kMaxGroup = 32; // received rows that are copied at a time
 const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 3;
 const int kMaxTopK = MOERT_WORKSPACE_MAX_TOP_K;
@@ -46,6 +49,7 @@ struct Call {
   Round round;
   const int32_t *ids;
   const float *weights; // NULL: all are 1
+  bool alignedIds;      // to vectors
   int64_t tokens, maxTokens, experts, capacity;
   int64_t flagLane; // from source to source of the row flags
   int32_t topK, numPayloads, numBulk;
@@ -145,11 +149,21 @@ inline size_t memoryBytes(Receives receives, int64_t experts, int64_t ranks) {
 //===--- counting ---------------------------------------------------------------------------------===//
 
 // The experts of a token, in registers if their number is known.
-template <int kTopK> struct Ids {
+template <int kTopK> struct alignas(16) Ids {
   int32_t ids[kTopK];
   __device__ Ids(const Call &call, int64_t token, bool exists) {
+    const int32_t *from = call.ids + token * kTopK;
 #pragma unroll
-    for (int k = 0; k < kTopK; ++k) ids[k] = exists ? call.ids[token * kTopK + k] : -1;
+    for (int k = 0; k < kTopK; ++k) ids[k] = -1;
+    if (kTopK % 4 == 0 && call.alignedIds) {
+#pragma unroll
+      for (int k = 0; k < kTopK; k += 4)
+        if (exists) *reinterpret_cast<int4 *>(ids + k) = *reinterpret_cast<const int4 *>(from + k);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kTopK; ++k)
+      if (exists) ids[k] = from[k];
   }
   static __device__ int count(const Call &) { return kTopK; }
   __device__ int32_t operator[](int k) const { return ids[k]; }
@@ -444,55 +458,52 @@ private:
   int number = 0;
 };
 
-// The rows that the mover pushes: of all tokens of the block all payloads for the copy engine. One thread does it all, and so it keeps at hand what
-// it needs of the payload that it is at.
-template <Receives kReceives> class PushCursor {
+// The rows that the mover pushes: of all tokens of the block all payloads for the copy engine. kIsOnly: there is one of them; of short rows several
+// tokens go at a time then. One thread does it all, and so it keeps at hand what it needs of the payload that it is at.
+template <Receives kReceives, bool kIsOnly> class PushCursor {
 public:
   __device__ PushCursor(const Call &call, const Begun &begun, Memory *memory)
       : call(call), begun(begun), memory(memory), me(call.round.exchange.watch.rank), first(rangeBegin(call.tokens, blockIdx.x)),
-        tokens(static_cast<int>(rangeBegin(call.tokens, blockIdx.x + 1) - first)) {
+        tokens(static_cast<uint32_t>(rangeBegin(call.tokens, blockIdx.x + 1) - first)) {
+    if (!kIsOnly) return;
     choose(nextBulk(0));
+    offset = rowBytes;
+    const int fit = static_cast<int>(bulk::kStageBytes / rowBytes);
+    together = static_cast<uint32_t>(fit < 1 ? 1 : fit < kTogether ? fit : kTogether);
   }
 
   __device__ bool next(bulk::Piece *piece) {
     offset += bytes;
-    if (token < 0 || offset >= rowBytes) nextRow();
+    if (offset >= rowBytes) nextRows();
     if (token >= tokens) return false;
     bytes = rowBytes - offset < bulk::kStageBytes ? rowBytes - offset : bulk::kStageBytes;
-    *piece = {from + token * static_cast<int64_t>(rowBytes) + offset, bytes};
+    *piece = {from + static_cast<uint64_t>(token) * rowBytes + offset, bytes * count};
     return true;
   }
 
   __device__ void storeTo(const char *stage) {
-    if (token % kTile == 0) awaitProgress(&memory->progress.handed, token / kTile + 1);
-    const Tile &tile = memory->tiles[token / kTile % 2];
-    const int inTile = token % kTile, count = tile.numTargets[inTile];
+    if (token % kTile == 0) awaitProgress(&memory->progress.handed, static_cast<int>(token / kTile) + 1);
 #pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      const Target target = tile.targets[inTile][i];
-      if (target.rank == me && kReceives == Receives::groups) continue;
-      char *lane = target.rank == me && kReceives == Receives::copies ? own : call.round.exchange.slabs[target.rank] + area;
-      bulk::store(lane + target.index * static_cast<int64_t>(rowBytes) + offset, stage, bytes);
-    }
+    for (uint32_t i = 0; i < count; ++i) storeRow(stage + i * rowBytes, token + i);
   }
 
   // What is told next may begin with a tile, of which the workers have to have stored their part.
   __device__ void settle() {
     if (kReceives == Receives::inPlace) return; // there are no flags
-    if (token + 1 < tokens) awaitCovered((token + 1) / kTile);
+    if (token + count < tokens) awaitCovered((token + count) / kTile);
     fenceSystem();
   }
 
   __device__ void finish() {
-    if (offset + bytes < rowBytes || payload != last) return;
-    endToken();
+    if (offset + bytes < rowBytes || (!kIsOnly && payload != last)) return;
+    for (uint32_t i = 0; i < count; ++i) endToken(token + i);
   }
 
   // Of tokens that the workers push alone.
   __device__ void finishAll() {
-    for (token = 0; token < tokens; ++token) {
-      if (token % kTile == 0) awaitProgress(&memory->progress.handed, token / kTile + 1);
-      endToken();
+    for (uint32_t each = 0; each < tokens; ++each) {
+      if (each % kTile == 0) awaitProgress(&memory->progress.handed, static_cast<int>(each / kTile) + 1);
+      endToken(each);
     }
   }
 
@@ -514,31 +525,59 @@ private:
     last = nextBulk(number + 1) < call.numPayloads ? -1 : number;
   }
 
-  __device__ void nextRow() {
+  // The next payload, or the next tokens of a tile.
+  __device__ void nextRows() {
+    const bool isLast = kIsOnly || payload == last;
     offset = bytes = 0;
-    const bool isNextToken = token < 0 || payload == last;
-    if (call.numBulk > 1 && token >= 0) choose(nextBulk(payload == last ? 0 : payload + 1));
-    if (isNextToken) ++token;
+    if (!kIsOnly) choose(nextBulk(isLast ? 0 : payload + 1));
+    if (!isLast) return;
+    token += count;
+    const uint32_t ofTile = kTile - token % kTile, left = tokens - token;
+    count = together < ofTile ? together : ofTile;
+    if (left < count) count = left;
+  }
+
+  // Where a row goes is looked up for two targets at once: one takes as long as both.
+  __device__ void storeRow(const char *stage, uint32_t token) const {
+    const Tile &tile = memory->tiles[token / kTile % 2];
+    const Target *targets = tile.targets[token % kTile];
+    const int count = tile.numTargets[token % kTile];
+#pragma unroll 1
+    for (int i = 0; i < count; i += 2) {
+      const bool hasSecond = i + 1 < count;
+      const Target both[2] = {targets[i], targets[hasSecond ? i + 1 : i]};
+      char *const places[2] = {placeFor(both[0]), placeFor(both[1])};
+      if (isPushed(both[0])) bulk::store(places[0], stage, bytes);
+      if (isPushed(both[1]) && hasSecond) bulk::store(places[1], stage, bytes);
+    }
+  }
+
+  // The placer takes grouped rows of this rank.
+  __device__ bool isPushed(const Target &target) const { return kReceives != Receives::groups || target.rank != me; }
+
+  __device__ char *placeFor(const Target &target) const {
+    char *lane = target.rank == me && kReceives == Receives::copies ? own : call.round.exchange.slabs[target.rank] + area;
+    return lane + static_cast<uint64_t>(static_cast<uint32_t>(target.index)) * rowBytes + offset;
   }
 
   // Whether this was not known before.
-  __device__ bool awaitCovered(int tile) {
+  __device__ bool awaitCovered(uint32_t tile) {
     if (tile < covered) return false;
-    awaitProgress(&memory->progress.covered, tile + 1);
+    awaitProgress(&memory->progress.covered, static_cast<int>(tile) + 1);
     covered = tile + 1;
     return true;
   }
 
-  // Sets the flags of the token's rows.
-  __device__ void endToken() {
+  // Sets the flags of a token's rows.
+  __device__ void endToken(uint32_t token) {
     const Tile &tile = memory->tiles[token / kTile % 2];
-    const int inTile = token % kTile;
+    const uint32_t inTile = token % kTile;
     if (kReceives != Receives::inPlace && awaitCovered(token / kTile)) fenceSystem();
     for (int i = 0; kReceives != Receives::inPlace && (call.round.parts & kSignal) && call.round.stop == kGoOn && i < tile.numTargets[inTile]; ++i) {
       const Target target = tile.targets[inTile][i];
       if (target.rank != me) storeRelaxed(rowFlag(call, target.rank, me, target.index), begun.epoch);
     }
-    if (inTile == kTile - 1 || token == tokens - 1) storeShared(&memory->progress.ended, token / kTile + 1);
+    if (inTile == kTile - 1 || token == tokens - 1) storeShared(&memory->progress.ended, static_cast<int>(token / kTile) + 1);
   }
 
   const Call &call;
@@ -546,8 +585,11 @@ private:
   Memory *memory;
   const int me;
   const int64_t first;
-  const int tokens;
-  int token = -1, covered = 0, payload = 0, last = 0; // last: of the payloads for the copy engine, if this is it
+  const uint32_t tokens;
+  uint32_t together = 1;         // tokens that go at a time, within a tile
+  uint32_t token = 0, count = 0; // those that do
+  uint32_t covered = 0;
+  int payload = 0, last = 0; // last: of the payloads for the copy engine, if this is it
   const char *from = nullptr;
   char *own = nullptr;
   int64_t area = 0;
@@ -556,17 +598,21 @@ private:
 
 // By the mover.
 template <Receives kReceives> __device__ void moveRows(const Call &call, const Begun &begun, Memory *memory, char *stages) {
-  const PushCursor<kReceives> cursor(call, begun, memory);
-  if (call.numBulk > 0) bulk::moveAll<moverStages(kReceives), false>(&memory->barriers, stages, cursor);
+  const int kStages = moverStages(kReceives);
+  if (call.numBulk == 1)
+    bulk::moveAll<kStages>(&memory->barriers, stages, PushCursor<kReceives, true>(call, begun, memory), false);
+  else if (call.numBulk > 1)
+    bulk::moveAll<kStages>(&memory->barriers, stages, PushCursor<kReceives, false>(call, begun, memory), false);
 }
 
 // By the teller.
 template <Receives kReceives> __device__ void tellRows(const Call &call, const Begun &begun, Memory *memory) {
-  PushCursor<kReceives> cursor(call, begun, memory);
-  if (call.numBulk > 0)
-    bulk::tellAll(memory->barriers, cursor);
+  if (call.numBulk == 1)
+    bulk::tellAll(memory->barriers, PushCursor<kReceives, true>(call, begun, memory));
+  else if (call.numBulk > 1)
+    bulk::tellAll(memory->barriers, PushCursor<kReceives, false>(call, begun, memory));
   else
-    cursor.finishAll();
+    PushCursor<kReceives, false>(call, begun, memory).finishAll();
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//
@@ -728,8 +774,7 @@ template <Receives kReceives> __device__ void copyReceived(const Call &call, Mem
 
 //===--- by the placer ----------------------------------------------------------------------------===//
 
-// A warp that takes the block's rows to their places as they come, by way of stages: its first lane loads, and each lane stores for one of a row's
-// choices.
+// A warp that takes the block's rows to their places as they come, by way of stages. Each lane finds the place of one of a row's choices.
 template <Receives kReceives> class Placer {
 public:
   __device__ Placer(const Call &call, const Begun &begun, Memory *memory, char *stages)
@@ -876,7 +921,7 @@ private:
     const uint32_t left = static_cast<uint32_t>(piece.rowBytes) - offset, bytes = left < bulk::kStageBytes ? left : bulk::kStageBytes;
     const int stage = loaded % kPlacerStages;
     Placing *placing = &memory->placings[stage];
-    if (lane == 0) {
+    if (bulk::isChosen()) {
       const bool isOwn = taken == me;
       const char *from =
           isOwn ? piece.from + static_cast<int64_t>(token) * piece.rowBytes : call.round.exchange.slabs[me] + piece.area + row * piece.rowBytes;
@@ -909,7 +954,11 @@ private:
       bulk::awaitCopies<0>();
     if (placing.begins) to = placeOf(placing);
     bulk::await(&memory->placerBarriers.full[stage], static_cast<uint32_t>(stored / kPlacerStages) & 1);
-    if (to >= 0) bulk::store(placing.recv + to * placing.rowBytes, stages + stage * bulk::kStageBytes, placing.bytes);
+#pragma unroll 1
+    for (uint32_t left = __ballot_sync(~0u, to >= 0); left; left &= left - 1) {
+      const int64_t place = __shfl_sync(~0u, to, __ffs(static_cast<int>(left)) - 1);
+      if (bulk::isChosen()) bulk::store(placing.recv + place * placing.rowBytes, stages + stage * bulk::kStageBytes, placing.bytes);
+    }
     bulk::closeGroup();
     ++stored;
     bulk::awaitReads<1>();
@@ -1076,8 +1125,9 @@ __global__ void __launch_bounds__(boundOf(threadsOf(kReceives)), kBlocksPerSm) d
     fails = !exchangeRows<kReceives, kTopK>(call, begun, memory, ids);
     if (blockIdx.x == 0 && !fails && receives) fails = !endRound(call, begun);
   } else if (!fails && threadIdx.x < kThreads + 64) {
-    if (pushes && threadIdx.x == kThreads) moveRows<kReceives>(call, begun, memory, stages);
-    if (pushes && threadIdx.x == kThreads + 32) tellRows<kReceives>(call, begun, memory);
+    const bool moves = warpNumber() == kWarps, isOne = bulk::isChosen();
+    if (pushes && moves && isOne) moveRows<kReceives>(call, begun, memory, stages);
+    if (pushes && !moves && isOne) tellRows<kReceives>(call, begun, memory);
     __syncwarp(); // barriers count warps
   } else if (!fails && receives) {
     Placer<kReceives> placer(call, begun, memory, stages + moverStages(kReceives) * bulk::kStageBytes);

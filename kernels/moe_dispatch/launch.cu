@@ -1,6 +1,6 @@
 //===- launch.cu - moe.dispatch on devices --------------------------------------------------------------===//
 
-#include "kernels/moe_dispatch/few.cuh"
+#include "kernels/moe_dispatch/few_groups.cuh"
 
 #include "kernels/common/nccl_launch.cuh"
 #include "lib/reference/moe_dispatch.h"
@@ -85,6 +85,7 @@ Call makeCall(const moert__dispatch_call &checked, moert_context *context) {
   call.round = roundOf(checked.workspace, context, MOERT__OP_MOE_DISPATCH, moert__dispatch_hash(&checked));
   call.owners = ownersOf(checked.params->n_experts, checked.workspace.ranks);
   call.ids = dataOf<int32_t>(args->topk_ids);
+  call.alignedIds = widthOf(addressOf(call.ids)) == 16;
   call.weights = dataOf<float>(args->topk_weights);
   call.tokens = checked.tokens;
   call.maxTokens = checked.max_tokens;
@@ -151,9 +152,12 @@ NcclExchange exchangeOverLink(moert_context *context, const Call &call, const mo
 
 //===--- few tokens -------------------------------------------------------------------------------===//
 
+int64_t packetsOf(const moert__dispatch_call &checked) { return ceilDivide(checked.max_tokens * checked.params->top_k, 2); }
+
 // All ranks must come to the same, and so it makes no difference where rows lie.
 bool isFew(const moert__dispatch_call &checked) {
-  return !checked.grouped && checked.num_stats == 0 && isForFew(checked.workspace, checked.max_tokens);
+  const bool fits = !checked.grouped || packetsOf(checked) * checked.workspace.ranks <= kMostKeys / 2;
+  return fits && checked.num_stats == 0 && isForFew(checked.workspace, checked.max_tokens);
 }
 
 FewCall makeFew(const Call &call, const moert__workspace &workspace) {
@@ -184,7 +188,15 @@ moert_status launchFew(moert_context *context, const Call &call, const moert__di
   moert_status stopped = MOERT_OK, status = shareRows(context, call.maxTokens, checked.params->max_sms, &few.rows, &blocks);
   if (status) return status;
   status = passStops(context, &few.call.round, &stopped);
-  if (!status) status = launch(context, dispatchFew, {dim3(blocks), dim3(kFewThreads), 0, checked.params->enable_pdl != 0}, few);
+  if (status) return status;
+  Grid grid = gridOfFew(blocks, checked.params->enable_pdl);
+  if (checked.grouped) {
+    const GroupsCall groups = {few, static_cast<int32_t>(packetsOf(checked)), factorOf(static_cast<uint32_t>(few.topK))};
+    grid.shared = groupsBytes(groups);
+    status = launch(context, dispatchFewGroups, grid, groups);
+  } else {
+    status = launch(context, dispatchFew, grid, few);
+  }
   return status ? status : stopped;
 }
 

@@ -884,7 +884,7 @@ static wide_integer closed_form(wide_integer ranks, wide_integer tokens, wide_in
                           2 * ranks * fit((8 << 20) / ranks, packets, tokens) * packets,
                           32 * rows,
                           2 * rows * ((row + 127) / 128 * 128),
-                          2 * ranks * (few_row > 8 << 20 ? 0 : few) * few_row,
+                          2 * ranks * (few_row > 8 << 20 ? 0 : few) * (few_row + 256),
                           (ranks * tokens * row + 127) / 128 * 128 + 1024,
                           ranks * tokens * combine_row,
                           ranks * tokens * ((combine_row + 15) / 16 * 16)};
