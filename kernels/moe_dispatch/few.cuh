@@ -122,24 +122,18 @@ public:
       if (parts[i].bytes > 0) vectors[i] = loadNarrow(parts[i].source(few, token), parts[i].bytes, few.width);
   }
 
-  // To a row of the outputs, or to several: calls `placeIn(place)`, which calls `place(row)` with each, for each unit that there is.
-  template <typename PlaceIn> __device__ void place(const PlaceIn &placeIn) const {
+  // To row `row` of the outputs.
+  __device__ void place(int64_t row) const {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       if (!units.has(i)) break;
-      const Part &part = parts[i];
-      placeIn([&](uint32_t row) {
-        if (part.bytes <= 0) return;
-        if (few.width == 16)
-          *reinterpret_cast<uint4 *>(part.place(row)) = vectors[i];
-        else
-          storeNarrow(part.place(row), part.bytes, few.width, vectors[i]);
-      });
+      if (parts[i].bytes <= 0) continue;
+      char *to = parts[i].place(static_cast<uint32_t>(row));
+      if (few.width == 16)
+        *reinterpret_cast<uint4 *>(to) = vectors[i];
+      else
+        storeNarrow(to, parts[i].bytes, few.width, vectors[i]);
     }
-  }
-
-  __device__ void place(int64_t row) const {
-    place([row](const auto &place) { place(static_cast<uint32_t>(row)); });
   }
 
   __device__ void send(const Begun &begun, int rank, int32_t index) const {

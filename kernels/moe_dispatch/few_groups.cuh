@@ -267,17 +267,11 @@ __device__ inline void notePlaces(const GroupsCall &groups, const Begun &begun, 
 }
 
 __device__ inline void placeParts(const GroupsCall &groups, const GroupsMemory &memory, const Parts &parts, int inBatch) {
-  const int topK = groups.few.topK;
-  parts.place([&](const auto &place) {
 #pragma unroll 1
-    for (int slot = 0; slot < topK; slot += 4) {
-      const int4 places = *reinterpret_cast<const int4 *>(&memory.places[inBatch][slot]);
-      const int32_t each[4] = {places.x, places.y, places.z, places.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (slot + i < topK && each[i] >= 0) place(static_cast<uint32_t>(each[i]));
-    }
-  });
+  for (int slot = 0; slot < groups.few.topK; ++slot) {
+    const int32_t place = memory.places[inBatch][slot];
+    if (place >= 0) parts.place(place);
+  }
 }
 
 // By a worker. `isHeld`: the first units are in `parts`. False if the round has failed.
