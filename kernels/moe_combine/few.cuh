@@ -73,8 +73,8 @@ public:
   __device__ bool receive(const Begun &begun, int source, int32_t index) {
     const Round &round = few.call.round;
     char *room = roomOf(round, begun, few.rows, round.exchange.watch.rank, source, index);
-    return receiveUnits(
-               round, begun, few.rows, source, room, units, [] { return false; }, vectors) != Coming::failed;
+    const auto isNone = [] { return false; };
+    return receiveUnits(round, begun, few.rows, source, room, units, isNone, vectors) != Coming::failed;
   }
 
   __device__ void unpack(int i, float (&piece)[kPiece]) const {
