@@ -211,11 +211,7 @@ inline FewRows fewRowsOf(const moert__workspace &workspace) {
   return rows;
 }
 
-inline Grid gridOfFew(unsigned blocks, bool overlaps) {
-  Grid grid = {dim3(blocks), dim3(kFewThreads), 0, overlaps};
-  grid.waits = true;
-  return grid;
-}
+inline Grid gridOfFew(unsigned blocks, bool overlaps) { return {dim3(blocks), dim3(kFewThreads), 0, overlaps, 0, true}; }
 
 // For `rows->units` units of each of `count` rows of each peer. As many blocks for a row as have something to do, while there is room for them.
 static inline moert_status shareRows(const moert_context *context, int64_t count, int64_t maxSms, FewRows *rows, unsigned *blocks) {

@@ -4,7 +4,8 @@
 // choose of their experts, in packets (packets.cuh) of two choices and their weights. From these every block finds the places of the rows that it
 // has: as many choices come before one as there are of experts before, and of the same expert in front of it.
 //
-// A row has the room of its token, so that it can be sent before anything is counted.
+// A row has the room of its token, so that it can be sent before anything is counted. The warps of a block wait for each other when the choices are
+// known, and when places are found.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_MOE_DISPATCH_FEW_GROUPS_CUH
