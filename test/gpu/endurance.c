@@ -405,7 +405,9 @@ static const struct {
                  {"grouped rows that are not aligned", {19, 41, 3, 9, "f32", "bf16", true, false, IDS_WILD, 2, 2, 1, true}},
                  {"grouped 8 payloads", {11, 24, 8, 21, "f16", "f16", true, false, IDS_WILD, 2, 7, 0, true}},
                  {"grouped top_k 1", {11, 48, 1, 8, "bf16", "f32", true, false, IDS_ANY, 2, 0, 0, true}},
-                 {"grouped top_k 22", {9, 48, 22, 64, "bf16", "f32", true, false, IDS_TWICE, 2, 0, 0, true}}};
+                 {"grouped top_k 22", {9, 48, 22, 64, "bf16", "f32", true, false, IDS_TWICE, 2, 0, 0, true}},
+                 {"many short rows of a block", {400, 512, 8, 32, "bf16", "bf16", false, false, IDS_ANY, 2, 0, 0, false}},
+                 {"in place many short rows of a block", {400, 512, 8, 32, "bf16", "bf16", false, true, IDS_ANY, 2, 0, 0, false}}};
 
 static void run_settings(int32_t size, int32_t gpus) {
   for (size_t i = 0; i < sizeof odd_cases / sizeof *odd_cases; i += (size_t)by_extent(6, 3, 1)) {
