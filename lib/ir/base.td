@@ -44,9 +44,15 @@ def Moe_CodeScales3 : Moe_Buffer<"3-D tensor or memref of f8E4M3FN, f8E8M0FNU or
 def Moe_FloatN     : Moe_Buffer<"tensor or memref of bf16, f16 or f32", [BF16, F16, F32]>;
 def Moe_F32x1      : Moe_Buffer<"1-D tensor or memref of f32", [F32], 1>;
 def Moe_F32x2      : Moe_Buffer<"2-D tensor or memref of f32", [F32], 2>;
+def Moe_BF16x2     : Moe_Buffer<"2-D tensor or memref of bf16", [BF16], 2>;
 def Moe_I32x1      : Moe_Buffer<"1-D tensor or memref of i32 (signless or ui32)", [I32, UI32], 1>;
+def Moe_SignedI32x1 : Moe_Buffer<"1-D tensor or memref of i32", [I32], 1>;
 def Moe_I32x2      : Moe_Buffer<"2-D tensor or memref of i32", [I32], 2>;
 def Moe_I32x3      : Moe_Buffer<"3-D tensor or memref of i32", [I32], 3>;
+def Moe_Bytes2     : Moe_Buffer<"2-D tensor or memref of i8 (signless or ui8)", [I8, UI8], 2>;
+def Moe_Bytes3     : Moe_Buffer<"3-D tensor or memref of i8 (signless or ui8)", [I8, UI8], 3>;
+def Moe_E4M3Scales2 : Moe_Buffer<"2-D tensor or memref of f8E4M3FN or i8 (signless or ui8)", [F8E4M3FN, I8, UI8], 2>;
+def Moe_E4M3Scales3 : Moe_Buffer<"3-D tensor or memref of f8E4M3FN or i8 (signless or ui8)", [F8E4M3FN, I8, UI8], 3>;
 def Moe_Codes2     : Moe_Buffer<"2-D tensor or memref of i8 (signless or ui8) or f8E4M3FN", [I8, UI8, F8E4M3FN], 2>;
 def Moe_Scales2    : Moe_Buffer<"2-D tensor or memref of f8E4M3FN, f8E8M0FNU, i8 (signless or ui8) or f32", [F8E4M3FN, F8E8M0FNU, I8, UI8, F32], 2>;
 def Moe_FloatOrCodesN : Moe_Buffer<"tensor or memref of bf16, f16, f32, f8E4M3FN or i8 (signless or ui8)", [BF16, F16, F32, F8E4M3FN, I8, UI8]>;

@@ -14,6 +14,12 @@ static inline moert_status moert__check_dimension(const moert_tensor *tensor, co
                      tensor->shape[dimension], source, size);
 }
 
+static inline moert_status moert__check_multiple(const moert_tensor *tensor, const char *name, int dimension, int64_t factor) {
+  if (tensor->shape[dimension] % factor == 0) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand '%s' dimension %d is %" PRId64 ", must be a multiple of %" PRId64, name, dimension,
+                     tensor->shape[dimension], factor);
+}
+
 // That a parameter, which is finite as a double, is as a float.
 static inline moert_status moert__check_f32(const char *name, double value) {
   if (fabs(value) <= FLT_MAX) return MOERT_OK;

@@ -7,7 +7,7 @@
 
 #include "lib/reference/moe_grouped_matmul.h"
 #include "lib/reference/checks.h"
-#include "lib/reference/fma_tile.h"
+#include "lib/reference/coded_rows.h"
 
 typedef moert__grouped_matmul_operand operand;
 typedef moert__grouped_matmul matmul;
@@ -33,12 +33,6 @@ static moert_status check_parameters(const moert_moe_grouped_matmul_params *para
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'alpha' is %g, must be 1 where limit is 0", params->alpha);
   moert_status status = moert__check_f32("alpha", params->alpha);
   return status ? status : moert__check_f32("limit", params->limit);
-}
-
-static moert_status check_multiple(const moert_tensor *tensor, const char *name, int dimension, int64_t factor) {
-  if (tensor->shape[dimension] % factor == 0) return MOERT_OK;
-  return moert__fail(MOERT_ERROR_INVALID_SHAPE, "operand '%s' dimension %d is %" PRId64 ", must be a multiple of %" PRId64, name, dimension,
-                     tensor->shape[dimension], factor);
 }
 
 static moert_status check_plain_weights(const matmul *call, const moert_moe_grouped_matmul_args *args) {
@@ -79,7 +73,7 @@ static moert_status check_codes(const matmul *call, const moert_moe_grouped_matm
     return moert__fail(MOERT_ERROR_NULL_POINTER, "operand 'weight_scales' is NULL, must be set with a weight_format");
   if (args->weight_global_scale && call->codes.format != MOERT__NVFP4) // C10
     return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "operand 'weight_global_scale' is set, must be NULL where weight_format is mxfp4");
-  moert_status status = check_multiple(rows, "rows", 1, moert__block_size(call->codes.format)); // C8
+  moert_status status = moert__check_multiple(rows, "rows", 1, moert__block_size(call->codes.format)); // C8
   if (!status) status = moert__check_dimension(weights, "weights", 2, call->depth / 2, "half of dimension 1 of 'rows'");
   if (!status) status = check_scales(call, args->weight_scales, weights);
   if (!status && args->weight_global_scale)
@@ -88,9 +82,9 @@ static moert_status check_codes(const matmul *call, const moert_moe_grouped_matm
 }
 
 static moert_status check_weights(const matmul *call, const moert_moe_grouped_matmul_args *args) {
-  moert_status status = check_multiple(args->rows, "rows", 1, 8); // C1
+  moert_status status = moert__check_multiple(args->rows, "rows", 1, 8); // C1
   if (!status) status = call->codes.there ? check_codes(call, args) : check_plain_weights(call, args);
-  return status ? status : check_multiple(args->weights, "weights", 1, call->swiglu ? 16 : 8);
+  return status ? status : moert__check_multiple(args->weights, "weights", 1, call->swiglu ? 16 : 8);
 }
 
 static moert_status check_shapes(const matmul *call, const moert_moe_grouped_matmul_args *args) {
@@ -214,15 +208,6 @@ static void gather_rows(const product *work, int64_t first, int64_t count) {
   }
 }
 
-// `first` is the first element of a weight row, and they are whole rows.
-static void decode(const matmul *call, int64_t first, int64_t count, float *to) {
-  const int block = moert__block_size(call->codes.format);
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t scale = call->codes.scales[(first + i) / block], code = call->codes.values[(first + i) / 2] >> (i % 2 * 4) & 15;
-    to[i] = moert__e2m1_to_f32(code) * (call->codes.format == MOERT__NVFP4 ? moert__e4m3_to_f32(scale) : moert__e8m0_to_f32(scale));
-  }
-}
-
 // The factor of the decoder, of all sums of the group.
 static void scale_sums(const matmul *call, int64_t group, moert__tile_sums *sums) {
   if (!call->codes.global_scales) return;
@@ -233,11 +218,13 @@ static void scale_sums(const matmul *call, int64_t group, moert__tile_sums *sums
 
 static void multiply_columns(const product *work, int64_t group, int64_t column, moert__tile_sums *sums) {
   const matmul *call = work->call;
-  const int64_t first = (group * call->columns + column) * call->depth, count = MOERT__TILE_COLUMNS * call->depth;
-  if (call->codes.there)
-    decode(call, first, count, work->column_block);
-  else
-    widen(call->weights, first, count, work->column_block);
+  const int64_t first = group * call->columns + column;
+  if (call->codes.there) {
+    const moert__coded_rows weights = {call->codes.format, call->depth, call->depth / 2, call->codes.values, call->codes.scales};
+    moert__decode_columns(&weights, first, work->column_block);
+  } else {
+    widen(call->weights, first * call->depth, MOERT__TILE_COLUMNS * call->depth, work->column_block);
+  }
   work->multiply(call->depth, work->row_block, work->column_block, sums);
   scale_sums(call, group, sums);
 }

@@ -127,6 +127,110 @@ def Moe_GroupedMatmulOp : Moe_DestinationOp<Moe_Dialect, "grouped_matmul", "moe_
   }];
 }
 
+def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp4_routed", [DestinationStyleOpInterface, AttrSizedOperandSegments]> {
+  let summary = "The chosen experts of each token, from codes of 4 bits to their weighted sum";
+  let description = [{
+    All of a layer's routed experts in one call: `hidden_states`, `gemm1_weights` (gate and up projection) and `gemm2_weights` (down projection) are
+    codes of NVFP4, two a byte, the first in the low half, each 16 of a row with one scale in E4M3, linear: what `moe.quantize` makes with its defaults. A
+    number is code times scale, which bf16 holds exactly; docs/formats.md has the formats. M tokens, K columns, E experts, N = 2 I.
+
+    For slot j of token t, with the expert e = `topk_ids[t, j]` and the weight w = `topk_weights[t, j]`:
+
+    - gate = `output1_scale_gate_scalar[e]` times the sum of token by weight row i, up = `output1_scale_scalar[e]` times that by row I + i;
+      h = silu(gate) * up, for i < I.
+    - h becomes NVFP4: a block of 16 has the scale s = E4M3(max(a / 6, 1e-8)) of its largest magnitude a, an element the code E2M1(h / s), or E2M1(h)
+      where s is 0; each to nearest even, saturating. There is no further factor: a scale of h is to be in `output1_scale_scalar` and, its
+      reciprocal, in `output2_scale_scalar`.
+    - y = `output2_scale_scalar[e]` times the sum of h, as it is now, by the rows of `gemm2_weights`.
+    - `out[t]` is the sum of y * w * R over the slots in ascending order, with R = `routed_scaling_factor`, on top of what `out` holds; from 0 with
+      `accumulate = false`, which is the same as a zero `out`, to the bit.
+
+    Arithmetic is f32. Sums over k are by fused multiply-add in ascending k, from 0; GPUs may add in another order. gate, up, y: one product, rounded once.
+    silu(gate) * up: x * sigmoid(x), then times up. total = fma(y, w, total) if R is 1, else fma(y * w, R, total); one rounding to bf16 at the end. So
+    the result is the same in every run, whatever the shape. NaN of a number spreads as arithmetic has it: to its token only, but for one in weights.
+    NaN in h makes its block NaN, an infinity has the scale 448 and the largest code; a NaN in `out` is written as 0x7fff.
+
+    An id outside [0, E), such as -1, is a choice of nobody: it adds nothing. The same expert may be chosen more than once by a token.
+
+    The plan tells who works on what, as `moe_align_block_size` does in vLLM and SGLang. An entry is a pair t * top_k + j; entries stand in bins: bin 0 has the
+    choices of nobody, bin e + 1 those of expert e, in ascending order. Each bin is padded to a multiple of `block_m` by the sentinel M * top_k.
+
+    - `sorted_token_ids`: the entries, bin by bin; behind them sentinels, up to its end.
+    - `expert_ids[b]`: whose the entries of block b are, -1 for bin 0. What lies behind the plan keeps its contents.
+    - `num_tokens_post_padded[0]`: the entries of the plan, with their padding.
+    - `cumsum_buffer`: of bin b its first entry plus the number of its choices, at E + 1 the same as `num_tokens_post_padded`; what lies behind keeps
+      its contents.
+
+    A plan for which `expert_ids` has no room is a run-time error; nothing is written then. 1 + (M * top_k + E * (block_m - 1)) / block_m blocks
+    always do.
+
+    The `..._prepared` inputs hold the weights or their scales once more, in the order that some kernels read. They never change a result, and which of them
+    are read is the implementation's choice: they must hold what the weights hold.
+
+    Zero tokens are legal. `hidden_states` may have rows that lie apart. No side effects on tensors, but not speculatable: its plan may be in error.
+
+    Constraints:
+    - C1: `hidden_states` is [M, K / 2]; K is a multiple of 256, at least 256, and i32 holds M * top_k.
+    - C2: `hidden_states_scale` is [M, K / 16].
+    - C3: `gemm1_weights` is [E, N, K / 2], `gemm1_weights_scale` [E, N, K / 16]; N is a multiple of 256, at least 256, and E from 1 to 1024.
+    - C4: `gemm2_weights` is [E, K, N / 4], `gemm2_weights_scale` [E, K, N / 32].
+    - C5: `output1_scale_gate_scalar`, `output1_scale_scalar` and `output2_scale_scalar` are [E].
+    - C6: `topk_ids` and `topk_weights` are [M, top_k], and `top_k` <= E.
+    - C7: `out` is [M, K].
+    - C8: `block_m` is a multiple of 8.
+    - C9: `expert_ids` is [B] with B at least 1, `sorted_token_ids` has at least B * block_m entries, and no more than i32 counts.
+    - C10: `num_tokens_post_padded` is [1], and `cumsum_buffer` has at least E + 2 entries.
+    - C11: `w1_data_prepared` is [E * (N / 128) * (K / 256), 128, 128], `w1_scale_prepared` and `w1_scale_prepared_interleaved` are as many panels of
+      [16, 128]; `w1_gate_up_data_prepared` is [E * (N / 256) * (K / 256), 256, 128], `w1_gate_up_scale_prepared` as many of [32, 128];
+      `w2_data_prepared` is [E * (K / 128) * (N / 256), 128, 64], `w2_scale_prepared` as many of [8, 128].
+    - C12: `w2_data_prepared_k256` is [E * (K / 128) * (N / 512), 128, 128], `w2_scale_prepared_k256` as many of [16, 128]; with either N is a multiple
+      of 512.
+    - C13: `w1_gate_up_data_prepared` and `w1_gate_up_scale_prepared` go together.
+  }];
+  let arguments = (ins
+      Moe_Bytes2:$hidden_states, Moe_E4M3Scales2:$hidden_states_scale,
+      Moe_Bytes3:$gemm1_weights, Moe_E4M3Scales3:$gemm1_weights_scale, Moe_Bytes3:$gemm2_weights, Moe_E4M3Scales3:$gemm2_weights_scale,
+      Moe_F32x1:$output1_scale_gate_scalar, Moe_F32x1:$output1_scale_scalar, Moe_F32x1:$output2_scale_scalar,
+      Moe_I32x2:$topk_ids, Moe_F32x2:$topk_weights,
+      Optional<Moe_E4M3Scales3>:$w1_scale_prepared, Optional<Moe_E4M3Scales3>:$w2_scale_prepared,
+      Optional<Moe_Bytes3>:$w1_data_prepared, Optional<Moe_Bytes3>:$w1_gate_up_data_prepared,
+      Optional<Moe_E4M3Scales3>:$w1_gate_up_scale_prepared, Optional<Moe_E4M3Scales3>:$w1_scale_prepared_interleaved,
+      Optional<Moe_Bytes3>:$w2_data_prepared, Optional<Moe_Bytes3>:$w2_data_prepared_k256,
+      Optional<Moe_E4M3Scales3>:$w2_scale_prepared_k256,
+      Moe_SignedI32x1:$sorted_token_ids, Moe_SignedI32x1:$expert_ids, Moe_SignedI32x1:$num_tokens_post_padded, Moe_SignedI32x1:$cumsum_buffer,
+      Moe_BF16x2:$out, Moe_Context:$device_context,
+      Moe_Int<1, 32>:$top_k,
+      DefaultValuedAttr<Moe_Int<8, 65536>, "8">:$block_m,
+      DefaultValuedAttr<Moe_Float, "1.0">:$routed_scaling_factor,
+      DefaultValuedAttr<BoolAttr, "true">:$accumulate);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["sorted_token_ids", "expert_ids", "num_tokens_post_padded", "cumsum_buffer", "out"];
+  let kept = ["expert_ids", "cumsum_buffer", "out"];
+  let strided = ["hidden_states"];
+  let onlyFor = ["routed_scaling_factor=out", "accumulate=out"];
+  let kernel = 0;
+  let assemblyFormat = [{
+    `hidden_states` `(` $hidden_states `,` $hidden_states_scale `:` type($hidden_states) `,` type($hidden_states_scale) `)`
+    `gemm1` `(` $gemm1_weights `,` $gemm1_weights_scale `:` type($gemm1_weights) `,` type($gemm1_weights_scale) `)`
+    `gemm2` `(` $gemm2_weights `,` $gemm2_weights_scale `:` type($gemm2_weights) `,` type($gemm2_weights_scale) `)`
+    `output_scales` `(` $output1_scale_gate_scalar `,` $output1_scale_scalar `,` $output2_scale_scalar `:`
+    type($output1_scale_gate_scalar) `,` type($output1_scale_scalar) `,` type($output2_scale_scalar) `)`
+    `topk` `(` $topk_ids `,` $topk_weights `:` type($topk_ids) `,` type($topk_weights) `)`
+    (`w1_scale_prepared` `(` $w1_scale_prepared^ `:` type($w1_scale_prepared) `)`)?
+    (`w2_scale_prepared` `(` $w2_scale_prepared^ `:` type($w2_scale_prepared) `)`)?
+    (`w1_data_prepared` `(` $w1_data_prepared^ `:` type($w1_data_prepared) `)`)?
+    (`w1_gate_up_data_prepared` `(` $w1_gate_up_data_prepared^ `:` type($w1_gate_up_data_prepared) `)`)?
+    (`w1_gate_up_scale_prepared` `(` $w1_gate_up_scale_prepared^ `:` type($w1_gate_up_scale_prepared) `)`)?
+    (`w1_scale_prepared_interleaved` `(` $w1_scale_prepared_interleaved^ `:` type($w1_scale_prepared_interleaved) `)`)?
+    (`w2_data_prepared` `(` $w2_data_prepared^ `:` type($w2_data_prepared) `)`)?
+    (`w2_data_prepared_k256` `(` $w2_data_prepared_k256^ `:` type($w2_data_prepared_k256) `)`)?
+    (`w2_scale_prepared_k256` `(` $w2_scale_prepared_k256^ `:` type($w2_scale_prepared_k256) `)`)?
+    `plan` `(` $sorted_token_ids `,` $expert_ids `,` $num_tokens_post_padded `,` $cumsum_buffer `:`
+    type($sorted_token_ids) `,` type($expert_ids) `,` type($num_tokens_post_padded) `,` type($cumsum_buffer) `)`
+    `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
 //===--- number formats ---------------------------------------------------------------------------===//
 
 // What the two ops say of the formats alike; docs/formats.md is the manual of the numbers themselves.

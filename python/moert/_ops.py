@@ -3,8 +3,8 @@
 from ._call import BOOL, FLOAT, INT, NUMBER, TENSOR, TENSORS, Op
 
 __all__ = ['ep_combine_skip_a2a', 'ep_dispatch', 'ep_init', 'moe_allreduce_fusion', 'moe_combine', 'moe_dequantize', 'moe_dispatch',
-           'moe_finalize_allreduce_fusion', 'moe_grouped_matmul', 'moe_initialize', 'moe_quantize', 'moe_route', 'moe_sanitize_expert_ids',
-           'moe_workspace_size', 'moe_workspace_view']
+           'moe_finalize_allreduce_fusion', 'moe_grouped_matmul', 'moe_initialize', 'moe_nvfp4_routed', 'moe_quantize', 'moe_route',
+           'moe_sanitize_expert_ids', 'moe_workspace_size', 'moe_workspace_view']
 
 _ep_combine_skip_a2a = Op(
     'ep_combine_skip_a2a',
@@ -70,6 +70,15 @@ _moe_initialize = Op(
     [('max_num_tokens', INT), ('dispatch_bytes_per_token', INT), ('combine_bytes_per_token', INT), ('eplb_stats_num_experts', INT), ('ep_size',
      INT)],
     [('workspace', TENSOR), ('metainfo', TENSOR)])
+_moe_nvfp4_routed = Op(
+    'moe_nvfp4_routed',
+    [('top_k', INT), ('block_m', INT), ('routed_scaling_factor', FLOAT), ('accumulate', BOOL)],
+    [('hidden_states', TENSOR), ('hidden_states_scale', TENSOR), ('gemm1_weights', TENSOR), ('gemm1_weights_scale', TENSOR), ('gemm2_weights',
+     TENSOR), ('gemm2_weights_scale', TENSOR), ('output1_scale_gate_scalar', TENSOR), ('output1_scale_scalar', TENSOR), ('output2_scale_scalar',
+     TENSOR), ('topk_ids', TENSOR), ('topk_weights', TENSOR), ('w1_scale_prepared', TENSOR), ('w2_scale_prepared', TENSOR), ('w1_data_prepared',
+     TENSOR), ('w1_gate_up_data_prepared', TENSOR), ('w1_gate_up_scale_prepared', TENSOR), ('w1_scale_prepared_interleaved', TENSOR),
+     ('w2_data_prepared', TENSOR), ('w2_data_prepared_k256', TENSOR), ('w2_scale_prepared_k256', TENSOR), ('sorted_token_ids', TENSOR),
+     ('expert_ids', TENSOR), ('num_tokens_post_padded', TENSOR), ('cumsum_buffer', TENSOR), ('out', TENSOR)])
 _moe_quantize = Op(
     'moe_quantize',
     [('format', ('nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')), ('scale_layout', ('linear', '128x4', '8x4', 'transposed')),
@@ -368,6 +377,51 @@ def moe_initialize(context, *, workspace, metainfo, max_num_tokens, dispatch_byt
     """
     return _moe_initialize(context, kernel, [max_num_tokens, dispatch_bytes_per_token, combine_bytes_per_token, eplb_stats_num_experts, ep_size],
                            [workspace, metainfo])
+
+
+def moe_nvfp4_routed(context, *, hidden_states, hidden_states_scale, gemm1_weights, gemm1_weights_scale, gemm2_weights, gemm2_weights_scale,
+                     output1_scale_gate_scalar, output1_scale_scalar, output2_scale_scalar, topk_ids, topk_weights, sorted_token_ids, expert_ids,
+                     num_tokens_post_padded, cumsum_buffer, out, top_k, w1_scale_prepared=None, w2_scale_prepared=None, w1_data_prepared=None,
+                     w1_gate_up_data_prepared=None, w1_gate_up_scale_prepared=None, w1_scale_prepared_interleaved=None, w2_data_prepared=None,
+                     w2_data_prepared_k256=None, w2_scale_prepared_k256=None, block_m=8, routed_scaling_factor=1.0, accumulate=True, kernel=None):
+    """moe.nvfp4_routed: The chosen experts of each token, from codes of 4 bits to their weighted sum. Local.
+
+    hidden_states: 2-D tensor of i8 (signless or ui8)
+    hidden_states_scale: 2-D tensor of f8E4M3FN or i8 (signless or ui8)
+    gemm1_weights: 3-D tensor of i8 (signless or ui8)
+    gemm1_weights_scale: 3-D tensor of f8E4M3FN or i8 (signless or ui8)
+    gemm2_weights: 3-D tensor of i8 (signless or ui8)
+    gemm2_weights_scale: 3-D tensor of f8E4M3FN or i8 (signless or ui8)
+    output1_scale_gate_scalar: 1-D tensor of f32
+    output1_scale_scalar: 1-D tensor of f32
+    output2_scale_scalar: 1-D tensor of f32
+    topk_ids: 2-D tensor of i32
+    topk_weights: 2-D tensor of f32
+    w1_scale_prepared: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (optional)
+    w2_scale_prepared: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (optional)
+    w1_data_prepared: 3-D tensor of i8 (signless or ui8) (optional)
+    w1_gate_up_data_prepared: 3-D tensor of i8 (signless or ui8) (optional)
+    w1_gate_up_scale_prepared: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (optional)
+    w1_scale_prepared_interleaved: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (optional)
+    w2_data_prepared: 3-D tensor of i8 (signless or ui8) (optional)
+    w2_data_prepared_k256: 3-D tensor of i8 (signless or ui8) (optional)
+    w2_scale_prepared_k256: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (optional)
+    sorted_token_ids: 1-D tensor of i32 (written)
+    expert_ids: 1-D tensor of i32 (written)
+    num_tokens_post_padded: 1-D tensor of i32 (written)
+    cumsum_buffer: 1-D tensor of i32 (written)
+    out: 2-D tensor of bf16 (written)
+    top_k: 1 to 32
+    block_m: 8 to 65536
+    routed_scaling_factor: a finite number
+    accumulate: True or False
+    """
+    return _moe_nvfp4_routed(context, kernel, [top_k, block_m, routed_scaling_factor, accumulate], [hidden_states, hidden_states_scale,
+                             gemm1_weights, gemm1_weights_scale, gemm2_weights, gemm2_weights_scale, output1_scale_gate_scalar,
+                             output1_scale_scalar, output2_scale_scalar, topk_ids, topk_weights, w1_scale_prepared, w2_scale_prepared,
+                             w1_data_prepared, w1_gate_up_data_prepared, w1_gate_up_scale_prepared, w1_scale_prepared_interleaved,
+                             w2_data_prepared, w2_data_prepared_k256, w2_scale_prepared_k256, sorted_token_ids, expert_ids,
+                             num_tokens_post_padded, cumsum_buffer, out])
 
 
 def moe_quantize(context, *, input, values, format, global_scale=None, scales=None, scale_layout='linear', packing='low_first',

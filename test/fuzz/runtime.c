@@ -25,7 +25,7 @@
 enum {
   MAX_RANK = 8,
   MAX_LIST = 10,
-  MAX_OPERANDS = 24,
+  MAX_OPERANDS = 32,
   MAX_STRUCT = 512, // bytes of params and of args
   MAX_BYTES = 1 << 20,
   GUARD = 64,

@@ -65,6 +65,11 @@ MOE = {
                            'memref<?x8xf32>, memref<?xi32>, memref<?x16x8xf32>, memref<?x16xf32>', '', {
         'activation': OneOf('none', 'swiglu'), 'alpha': Float(), 'limit': Float(), 'accumulator': OneOf('f32'),
         'weight_format': OneOf('none', 'nvfp4', 'mxfp4')}),
+    'moe.nvfp4_routed': ('top_k = 2 : i64', 'operandSegmentSizes = array<i32: %s>' % ', '.join(11 * ['1'] + 9 * ['0'] + 6 * ['1']),
+                         'memref<?x128xi8>, memref<?x16xi8>, memref<4x256x128xi8>, memref<4x256x16xi8>, memref<4x256x64xi8>, memref<4x256x8xi8>, '
+                         'memref<4xf32>, memref<4xf32>, memref<4xf32>, memref<?x2xi32>, memref<?x2xf32>, memref<?xi32>, memref<?xi32>, memref<1xi32>, '
+                         'memref<6xi32>, memref<?x256xbf16>', '', {
+        'top_k': Int(1, 32), 'block_m': Int(8, 65536, 8), 'routed_scaling_factor': Float(), 'accumulate': Bool()}),
     'moe.quantize': ('format = "fp8_token"', 'operandSegmentSizes = array<i32: 1, 0, 1, 1, 1>',
                      'memref<?x64xf32>, memref<?x64xi8>, memref<?x1xf32>', '', {
         'format': FORMAT, 'scale_layout': LAYOUT, 'packing': PACKING, 'scale_rounding': OneOf('up', 'even'), 'fast_reciprocal': Bool()}),
