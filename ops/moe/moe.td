@@ -207,7 +207,6 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
   let destinations = ["sorted_token_ids", "expert_ids", "num_tokens_post_padded", "cumsum_buffer", "out"];
   let kept = ["expert_ids", "cumsum_buffer", "out"];
   let strided = ["hidden_states"];
-  let onlyFor = ["routed_scaling_factor=out", "accumulate=out"];
   let kernel = 0;
   let assemblyFormat = [{
     `hidden_states` `(` $hidden_states `,` $hidden_states_scale `:` type($hidden_states) `,` type($hidden_states_scale) `)`

@@ -104,3 +104,38 @@ func.func @reductions(%r: memref<5x32xbf16>, %g: memref<32xbf16>, %x: memref<3x5
     {hidden_size = 32 : i64, rms_eps = 1.0e-5 : f64, routed_scaling_factor = 2.0 : f64, quant_format = "fp8_tensor"}
   return
 }
+
+// CHECK-LABEL: func.func @routed
+// CHECK: moe.nvfp4_routed {{.*}} w1_scale_prepared({{.*}} w2_scale_prepared({{.*}} w1_data_prepared({{.*}} w1_gate_up_data_prepared({{.*}} w1_gate_up_scale_prepared({{.*}} w1_scale_prepared_interleaved({{.*}} w2_data_prepared({{.*}} w2_data_prepared_k256({{.*}} w2_scale_prepared_k256({{.*}} {accumulate = false, block_m = 16 : i64, routed_scaling_factor = 2.500000e+00 : f64, top_k = 2 : i64}
+func.func @routed(%x: tensor<?x128xi8>, %xs: tensor<?x16xf8E4M3FN>, %w1: tensor<4x512x128xi8>, %s1: tensor<4x512x16xf8E4M3FN>,
+    %w2: tensor<4x256x128xi8>, %s2: tensor<4x256x16xf8E4M3FN>, %g: tensor<4xf32>, %u: tensor<4xf32>, %d: tensor<4xf32>, %ids: tensor<?x2xi32>,
+    %w: tensor<?x2xf32>, %w1s: tensor<16x16x128xf8E4M3FN>, %w2s: tensor<16x8x128xf8E4M3FN>, %w1d: tensor<16x128x128xi8>, %gud: tensor<8x256x128xi8>,
+    %gus: tensor<8x32x128xf8E4M3FN>, %w1i: tensor<16x16x128xf8E4M3FN>, %w2d: tensor<16x128x64xi8>, %w2d256: tensor<8x128x128xi8>,
+    %w2s256: tensor<8x16x128xf8E4M3FN>, %sorted: tensor<112xi32>, %experts: tensor<7xi32>, %padded: tensor<1xi32>, %cumsum: tensor<6xi32>,
+    %out: tensor<?x256xbf16>, %ctx: !moe.context) -> (tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>) {
+  %0:5 = moe.nvfp4_routed hidden_states(%x, %xs : tensor<?x128xi8>, tensor<?x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : tensor<4x512x128xi8>, tensor<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : tensor<4x256x128xi8>, tensor<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) topk(%ids, %w : tensor<?x2xi32>, tensor<?x2xf32>)
+    w1_scale_prepared(%w1s : tensor<16x16x128xf8E4M3FN>) w2_scale_prepared(%w2s : tensor<16x8x128xf8E4M3FN>)
+    w1_data_prepared(%w1d : tensor<16x128x128xi8>) w1_gate_up_data_prepared(%gud : tensor<8x256x128xi8>)
+    w1_gate_up_scale_prepared(%gus : tensor<8x32x128xf8E4M3FN>) w1_scale_prepared_interleaved(%w1i : tensor<16x16x128xf8E4M3FN>)
+    w2_data_prepared(%w2d : tensor<16x128x64xi8>) w2_data_prepared_k256(%w2d256 : tensor<8x128x128xi8>)
+    w2_scale_prepared_k256(%w2s256 : tensor<8x16x128xf8E4M3FN>)
+    plan(%sorted, %experts, %padded, %cumsum : tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>)
+    outs(%out : tensor<?x256xbf16>) context(%ctx) {top_k = 2 : i64, block_m = 16 : i64, routed_scaling_factor = 2.5 : f64, accumulate = false} -> tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>
+  return %0#0, %0#1, %0#2, %0#3, %0#4 : tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>
+}
+
+// CHECK-LABEL: func.func @routed_plainly
+// CHECK: moe.nvfp4_routed {{.*}} topk({{[^)]*}}) plan({{.*}} {top_k = 2 : i64}
+func.func @routed_plainly(%x: memref<?x128xi8>, %xs: memref<?x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<?x2xi32>,
+    %w: memref<?x2xf32>, %sorted: memref<112xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>, %out: memref<?x256xbf16>,
+    %ctx: !moe.context) {
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<?x128xi8>, memref<?x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<?x2xi32>, memref<?x2xf32>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<112xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<?x256xbf16>) context(%ctx) {top_k = 2 : i64}
+  return
+}
