@@ -6,7 +6,6 @@
 #ifndef MOERT_REFERENCE_CODED_ROWS_H
 #define MOERT_REFERENCE_CODED_ROWS_H
 
-#include "lib/reference/fma_tile.h"
 #include "lib/reference/formats.h"
 
 // Two codes a byte, the first in the low half; scales are linear.
@@ -29,9 +28,9 @@ static inline void moert__decode_row(const moert__coded_rows *rows, int64_t row,
   }
 }
 
-// The rows from `first` on as the columns of a tile.
-static inline void moert__decode_columns(const moert__coded_rows *rows, int64_t first, float *columns) {
-  for (int c = 0; c < MOERT__TILE_COLUMNS; ++c) moert__decode_row(rows, first + c, columns + c * rows->columns, 1);
+// `count` rows from `first` on, one behind the other.
+static inline void moert__decode_rows(const moert__coded_rows *rows, int64_t first, int count, float *to) {
+  for (int i = 0; i < count; ++i) moert__decode_row(rows, first + i, to + i * rows->columns, 1);
 }
 
 #endif

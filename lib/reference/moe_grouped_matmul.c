@@ -8,6 +8,7 @@
 #include "lib/reference/moe_grouped_matmul.h"
 #include "lib/reference/checks.h"
 #include "lib/reference/coded_rows.h"
+#include "lib/reference/fma_tile.h"
 
 typedef moert__grouped_matmul_operand operand;
 typedef moert__grouped_matmul matmul;
@@ -221,7 +222,7 @@ static void multiply_columns(const product *work, int64_t group, int64_t column,
   const int64_t first = group * call->columns + column;
   if (call->codes.there) {
     const moert__coded_rows weights = {call->codes.format, call->depth, call->depth / 2, call->codes.values, call->codes.scales};
-    moert__decode_columns(&weights, first, work->column_block);
+    moert__decode_rows(&weights, first, MOERT__TILE_COLUMNS, work->column_block);
   } else {
     widen(call->weights, first * call->depth, MOERT__TILE_COLUMNS * call->depth, work->column_block);
   }

@@ -8,6 +8,7 @@
 
 #include "lib/reference/moe_nvfp4_routed.h"
 #include "lib/reference/checks.h"
+#include "lib/reference/fma_tile.h"
 #include <string.h>
 
 typedef moert__nvfp4_routed routed;
@@ -276,7 +277,7 @@ static void gather(const work *w, const pair_block *block, const moert__coded_ro
 
 // Weight rows from `first` on times what was gathered, times `scale`.
 static void multiply(const work *w, const moert__coded_rows *weights, int64_t first, float scale, moert__tile_sums *sums) {
-  moert__decode_columns(weights, first, w->column_block);
+  moert__decode_rows(weights, first, MOERT__TILE_COLUMNS, w->column_block);
   w->multiply(weights->columns, w->row_block, w->column_block, sums);
   for (int c = 0; c < MOERT__TILE_COLUMNS; ++c)
     for (int lane = 0; lane < MOERT__TILE_ROWS; ++lane) sums->of[c][lane] *= scale;

@@ -32,7 +32,7 @@ enum {
   STATE_SLOTS = 16,
   STATE_BYTES = 1 << 16,
   SLAB_BYTES = 1 << 18,
-  REPAIRS = 30,
+  REPAIRS = 45,
   MAX_WANTED = 4,
   MAX_KEPT = 48,
   TIMEOUT_MS = 50
