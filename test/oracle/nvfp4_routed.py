@@ -245,14 +245,19 @@ def test_scales(rank):
 
 
 def test_ties(rank):
-    """Activations on the middles between codes and between scales: powers of two from gates so large that sigmoid is 1."""
+    """Activations on the middles between codes, and of blocks whose scale is one between those of E4M3. Gates are so large that sigmoid is 1; an up is
+    the sum of a code and half a code, the first of a block is 6."""
     rng = np.random.default_rng(27)
     layer = Layer(rng, 2, 256, 256)
     states, first = np.zeros((4, 256), np.uint8), np.zeros((2, 256, 256), np.uint8)
-    states[:, 0] = states[:, 1] = 2  # 1
+    scales = np.full((2, 256, 16), 0x38, np.uint8)  # 1
+    scales[..., 1] = 0x30  # 1/2
+    states[:, [0, 1, 16]] = 2  # 1
     first[:, :128, 0] = 2  # of the gates
-    first[:, 128:, 1] = rng.integers(0, 16, (2, 128))  # of the ups
-    layer.first.set(first, np.full((2, 256, 16), 0x38, np.uint8))
+    first[:, 128:, 1] = rng.choice([0, 1, 2, 3, 4, 9, 10, 11, 12], (2, 128))
+    first[:, 128:, 16] = rng.integers(0, 16, (2, 128))
+    first[:, 128::16, 1], first[:, 128::16, 16] = 7, 0
+    layer.first.set(first, scales)
     layer.gate = np.full(2, 128, np.float32)
     for numerator in range(1, 33):
         layer.up = np.full(2, numerator / 16 / 128, np.float32)
