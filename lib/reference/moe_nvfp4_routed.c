@@ -381,17 +381,11 @@ static void compute(const work *w) {
   }
 }
 
-// The host's code cannot read what a device's tensors hold.
-static moert_status check_on_host(const moert_tensor *out) {
-  if (out->device.type == MOERT_DEVICE_CPU) return MOERT_OK;
-  return moert__fail(MOERT_ERROR_UNSUPPORTED, "there are no kernels for devices yet: call it on the host backend");
-}
-
 moert_status moert__host_moe_nvfp4_routed(const moert_moe_nvfp4_routed_params *params, const moert_moe_nvfp4_routed_args *args,
                                           moert_context *context) {
   routed call;
   moert_status status = moert__nvfp4_routed_check(params, args, &call);
-  if (!status) status = check_on_host(args->out);
+  if (!status) status = moert__check_on_host(args->out);
   if (status) return status;
   work w = {.call = &call, .multiply = moert__fma_tile_select()};
   status = count_bins(&w);

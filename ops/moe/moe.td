@@ -164,8 +164,8 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     A plan for which `expert_ids` has no room is a run-time error; nothing is written then. 1 + (M * top_k + E * (block_m - 1)) / block_m blocks
     always do.
 
-    The `..._prepared` inputs hold the weights or their scales once more, in the order that some kernels read. They never change a result, and which of them
-    are read is the implementation's choice: they must hold what the weights hold.
+    The `..._prepared` inputs hold the weights or their scales once more, in the order that some kernels read, as `moe.prepare_nvfp4` makes
+    them. They never change a result, and which of them are read is the implementation's choice: they must hold what the weights hold.
 
     Zero tokens are legal. `hidden_states` may have rows that lie apart. No side effects on tensors, but not speculatable: its plan may be in error.
 
@@ -227,6 +227,50 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     `plan` `(` $sorted_token_ids `,` $expert_ids `,` $num_tokens_post_padded `,` $cumsum_buffer `:`
     type($sorted_token_ids) `,` type($expert_ids) `,` type($num_tokens_post_padded) `,` type($cumsum_buffer) `)`
     `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
+  }];
+}
+
+def Moe_PrepareNvfp4Op : Moe_DestinationOp<Moe_Dialect, "prepare_nvfp4", "moe_prepare_nvfp4", [AlwaysSpeculatable, DestinationStyleOpInterface]> {
+  let summary = "Weights of moe.nvfp4_routed, or their scales, in the order of panels";
+  let description = [{
+    Makes the optional inputs of `moe.nvfp4_routed`, once for all calls: `w1_data_prepared` with `layout = "w1_data"`, and so on. `source` is
+    `gemm1_weights` or `gemm1_weights_scale` [E, N, ...] for `w1_...`, `gemm2_weights` or `gemm2_weights_scale` [E, K, ...] for `w2_...`; `..._data` are
+    codes, `..._scales` scales. Bytes only move.
+
+    | `layout` | input | rows of a panel | bytes of a row | a panel in `prepared` |
+    |---|---|---|---|---|
+    | `w1_scales` | `w1_scale_prepared` | 128 | 16 | [16, 128] |
+    | `w2_scales` | `w2_scale_prepared` | 128 | 8 | [8, 128] |
+    | `w1_data` | `w1_data_prepared` | 128 | 128 | [128, 128] |
+    | `w1_gate_up_data` | `w1_gate_up_data_prepared` | 256 | 128 | [256, 128] |
+    | `w1_gate_up_scales` | `w1_gate_up_scale_prepared` | 256 | 16 | [32, 128] |
+    | `w1_scales_interleaved` | `w1_scale_prepared_interleaved` | 128 | 16 | [16, 128] |
+    | `w2_data` | `w2_data_prepared` | 128 | 64 | [128, 64] |
+    | `w2_data_k256` | `w2_data_prepared_k256` | 128 | 128 | [128, 128] |
+    | `w2_scales_k256` | `w2_scale_prepared_k256` | 128 | 16 | [16, 128] |
+
+    - Panels follow each other as in a matrix: those of the first rows from left to right, then those of the next rows, expert by expert.
+    - Rows are taken as they come, but for two layouts. `w1_gate_up_...`: a panel has 128 gates, and then the 128 ups that belong to them.
+      `w1_scales_interleaved`: 64 gates, the 64 ups that belong to them, the next 64 gates, and so on. Gates are the first half of an expert's rows.
+    - Codes lie in a panel row by row. Scales lie as follows: of row r = 32g + 8c + d, the byte 4k + b goes to ((w * c + k) * 8 + d) * 16 + 4g + b, where w is a
+      fourth of the bytes of a row; in `w1_gate_up_scales` the gates so, and behind them the ups.
+
+    Pure.
+
+    Constraints:
+    - C1: `source` is [E, R, B]; R is a multiple of the rows of a panel, B of the bytes of a row there.
+    - C2: `prepared` has E * R * B bytes, as [panels, height, width].
+    - C3: codes are of i8 or ui8.
+  }];
+  let arguments = (ins Moe_E4M3Scales3:$source, Moe_E4M3Scales3:$prepared, Moe_Context:$device_context,
+      Moe_OneOf<["w1_scales", "w2_scales", "w1_data", "w1_gate_up_data", "w1_gate_up_scales", "w1_scales_interleaved", "w2_data", "w2_data_k256",
+                 "w2_scales_k256"]>:$layout);
+  let results = (outs Variadic<AnyRankedTensor>:$tensors);
+  let destinations = ["prepared"];
+  let kernel = 0;
+  let assemblyFormat = [{
+    `source` `(` $source `:` type($source) `)` `outs` `(` $prepared `:` type($prepared) `)` `context` `(` $device_context `)`
+    attr-dict (`->` type($tensors)^)?
   }];
 }
 

@@ -1,8 +1,7 @@
 //===- nvfp4_routed.c - moe.nvfp4_routed ----------------------------------------------------------===//
 
-#include "lib/ir/lowering.h"
 #include "lib/reference/routed.h"
-#include "lib/reference/routed_panels.h"
+#include "ops/moe/panels.h"
 #include <stdio.h>
 
 //===--- sizes ------------------------------------------------------------------------------------===//
@@ -141,11 +140,9 @@ static MlirLogicalResult checkPanels(MlirOperation op, int prepared, const Known
   if (panel.down && columns->by && columns->value / 2 % panel.columns)
     return moeError(op, "operand '%s' is there, so N must be a multiple of %lld, but it is %lld by operand '%s'", operandName(op, operand),
                     (long long)(2 * panel.columns), (long long)columns->value, operandName(op, columns->by->operand));
-  if (known[EXPERTS].by && columns->by && known[HIDDEN].by)
-    MOE_TRY(
-        moeCheckDim(op, operand, 0, moert__routed_panels(panel, known[EXPERTS].value, columns->value, known[HIDDEN].value), "the number of panels"));
-  MOE_TRY(moeCheckDim(op, operand, 1, panel.height, "the height of a panel"));
-  return moeCheckDim(op, operand, 2, panel.width, "the width of a panel");
+  const bool areKnown = known[EXPERTS].by && columns->by && known[HIDDEN].by;
+  const int64_t panels = areKnown ? moert__routed_panels(panel, known[EXPERTS].value, columns->value, known[HIDDEN].value) : MOE_DYNAMIC;
+  return moeCheckPanels(op, operand, panels, panel);
 }
 
 static MlirLogicalResult checkPrepared(MlirOperation op, const Known known[NUM_SIZES]) {

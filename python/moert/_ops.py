@@ -3,8 +3,8 @@
 from ._call import BOOL, FLOAT, INT, NUMBER, TENSOR, TENSORS, Op
 
 __all__ = ['ep_combine_skip_a2a', 'ep_dispatch', 'ep_init', 'moe_allreduce_fusion', 'moe_combine', 'moe_dequantize', 'moe_dispatch',
-           'moe_finalize_allreduce_fusion', 'moe_grouped_matmul', 'moe_initialize', 'moe_nvfp4_routed', 'moe_quantize', 'moe_route',
-           'moe_sanitize_expert_ids', 'moe_workspace_size', 'moe_workspace_view']
+           'moe_finalize_allreduce_fusion', 'moe_grouped_matmul', 'moe_initialize', 'moe_nvfp4_routed', 'moe_prepare_nvfp4', 'moe_quantize',
+           'moe_route', 'moe_sanitize_expert_ids', 'moe_workspace_size', 'moe_workspace_view']
 
 _ep_combine_skip_a2a = Op(
     'ep_combine_skip_a2a',
@@ -79,6 +79,11 @@ _moe_nvfp4_routed = Op(
      TENSOR), ('w1_gate_up_data_prepared', TENSOR), ('w1_gate_up_scale_prepared', TENSOR), ('w1_scale_prepared_interleaved', TENSOR),
      ('w2_data_prepared', TENSOR), ('w2_data_prepared_k256', TENSOR), ('w2_scale_prepared_k256', TENSOR), ('sorted_token_ids', TENSOR),
      ('expert_ids', TENSOR), ('num_tokens_post_padded', TENSOR), ('cumsum_buffer', TENSOR), ('out', TENSOR)])
+_moe_prepare_nvfp4 = Op(
+    'moe_prepare_nvfp4',
+    [('layout', ('w1_scales', 'w2_scales', 'w1_data', 'w1_gate_up_data', 'w1_gate_up_scales', 'w1_scales_interleaved', 'w2_data', 'w2_data_k256',
+     'w2_scales_k256'))],
+    [('source', TENSOR), ('prepared', TENSOR)])
 _moe_quantize = Op(
     'moe_quantize',
     [('format', ('nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')), ('scale_layout', ('linear', '128x4', '8x4', 'transposed')),
@@ -422,6 +427,16 @@ def moe_nvfp4_routed(context, *, hidden_states, hidden_states_scale, gemm1_weigh
                              w1_data_prepared, w1_gate_up_data_prepared, w1_gate_up_scale_prepared, w1_scale_prepared_interleaved,
                              w2_data_prepared, w2_data_prepared_k256, w2_scale_prepared_k256, sorted_token_ids, expert_ids,
                              num_tokens_post_padded, cumsum_buffer, out])
+
+
+def moe_prepare_nvfp4(context, *, source, prepared, layout, kernel=None):
+    """moe.prepare_nvfp4: Weights of moe.nvfp4_routed, or their scales, in the order of panels. Local.
+
+    source: 3-D tensor of f8E4M3FN or i8 (signless or ui8)
+    prepared: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (written)
+    layout: 'w1_scales' or 'w2_scales' or 'w1_data' or 'w1_gate_up_data' or 'w1_gate_up_scales' or 'w1_scales_interleaved' or 'w2_data' or 'w2_data_k256' or 'w2_scales_k256'
+    """
+    return _moe_prepare_nvfp4(context, kernel, [layout], [source, prepared])
 
 
 def moe_quantize(context, *, input, values, format, global_scale=None, scales=None, scale_layout='linear', packing='low_first',

@@ -139,3 +139,13 @@ func.func @routed_plainly(%x: memref<?x128xi8>, %xs: memref<?x16xf8E4M3FN>, %w1:
     outs(%out : memref<?x256xbf16>) context(%ctx) {top_k = 2 : i64}
   return
 }
+
+// CHECK-LABEL: func.func @prepare
+// CHECK: moe.prepare_nvfp4 {{.*}} {layout = "w1_gate_up_data"}
+// CHECK: moe.prepare_nvfp4 {{.*}} {layout = "w2_scales_k256"}
+func.func @prepare(%data: memref<4x512x128xui8>, %panels: memref<8x256x128xi8>, %scales: tensor<?x256x16xf8E4M3FN>, %rows: tensor<?x16x128xi8>, %ctx: !moe.context)
+    -> tensor<?x16x128xi8> {
+  moe.prepare_nvfp4 source(%data : memref<4x512x128xui8>) outs(%panels : memref<8x256x128xi8>) context(%ctx) {layout = "w1_gate_up_data"}
+  %0 = moe.prepare_nvfp4 source(%scales : tensor<?x256x16xf8E4M3FN>) outs(%rows : tensor<?x16x128xi8>) context(%ctx) {layout = "w2_scales_k256"} -> tensor<?x16x128xi8>
+  return %0 : tensor<?x16x128xi8>
+}

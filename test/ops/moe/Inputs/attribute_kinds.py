@@ -70,6 +70,9 @@ MOE = {
                          'memref<4xf32>, memref<4xf32>, memref<4xf32>, memref<?x2xi32>, memref<?x2xf32>, memref<?xi32>, memref<?xi32>, memref<1xi32>, '
                          'memref<6xi32>, memref<?x256xbf16>', '', {
         'top_k': Int(1, 32), 'block_m': Int(8, 65536, 8), 'routed_scaling_factor': Float(), 'accumulate': Bool()}),
+    'moe.prepare_nvfp4': ('layout = "w1_data"', '', 'memref<4x512x128xi8>, memref<16x128x128xi8>', '', {
+        'layout': OneOf('w1_scales', 'w2_scales', 'w1_data', 'w1_gate_up_data', 'w1_gate_up_scales', 'w1_scales_interleaved', 'w2_data', 'w2_data_k256',
+                        'w2_scales_k256')}),
     'moe.quantize': ('format = "fp8_token"', 'operandSegmentSizes = array<i32: 1, 0, 1, 1, 1>',
                      'memref<?x64xf32>, memref<?x64xi8>, memref<?x1xf32>', '', {
         'format': FORMAT, 'scale_layout': LAYOUT, 'packing': PACKING, 'scale_rounding': OneOf('up', 'even'), 'fast_reciprocal': Bool()}),
