@@ -49,6 +49,7 @@ struct Call {
   int codesFormat;            // of weights of 4 bits
   const uint8_t *codesScales; // NULL: weights are numbers
   const float *globalScales;  // of the groups: the encoder's factors; may be NULL
+  const float *factors[2];    // of the groups: of the sums of columns of out, and of those behind them; may be NULL
   Indices offsets, rowIds;    // the latter's data may be NULL
   moert__format biasFormat, outFormat;
   bool swiglu;
@@ -56,6 +57,8 @@ struct Call {
   bool readsVectors, writesVectors; // of the inputs and weights, of out: rows begin at multiples of 16 bytes
   bool readsScales;                 // the scales that a stage takes of a row begin at a multiple of their size
   bool isMapped;                    // the copy engine has maps of the weights
+  bool checksRowIds;
+  uint4 *gathered; // NULL: the product kernel takes rows from `in`; else they are there, in the order of the groups, as gatherRows leaves them
   Plan *plan;
   moert__fault *fault;
   int op;
@@ -131,13 +134,16 @@ __global__ void checkRowIds(const __grid_constant__ Call call) {
   }
 }
 
+__device__ inline void reportRowId(const Call &call, int64_t row) {
+  report(call.fault, call.op, MOERT__FAULT_ROW_ID, row, indexAt(call.rowIds, row), call.inRows);
+}
+
 // Whether there is something to multiply with: what the kernels before found wrong is reported, and nothing written.
 __device__ inline bool callIsSound(const Call &call) {
   if (!call.plan->isSound) return false;
   unsigned long long row = call.plan->firstBadRow;
   if (row == kNoRow) return true;
-  if (blockIdx.x == 0 && threadIdx.x == 0)
-    report(call.fault, call.op, MOERT__FAULT_ROW_ID, static_cast<long long>(row), indexAt(call.rowIds, static_cast<int64_t>(row)), call.inRows);
+  if (blockIdx.x == 0 && threadIdx.x == 0) reportRowId(call, static_cast<int64_t>(row));
   return false;
 }
 
@@ -189,13 +195,14 @@ __device__ inline int64_t weightRowOf(const Call &call, const Tile &tile, int pl
 // The row that a place of a tile multiplies; likewise.
 __device__ inline int64_t rowOf(const Call &call, const Tile &tile, int place) {
   const int64_t row = tile.firstRow + (place < tile.rows ? place : tile.rows - 1);
-  return call.rowIds.data ? indexAt(call.rowIds, row) : row;
+  return call.rowIds.data && !call.gathered ? indexAt(call.rowIds, row) : row;
 }
 
 //===--- results ----------------------------------------------------------------------------------===//
 
 __device__ inline float addBias(const Call &call, int64_t group, int64_t column, float sum) {
   if (call.globalScales) sum *= moert__divide(1.0f, call.globalScales[group]);
+  if (call.factors[0]) sum *= call.factors[column >= call.outColumns][group];
   return call.bias ? sum + moert__load(call.biasFormat, call.bias, group * call.columns + column) : sum;
 }
 
@@ -217,10 +224,18 @@ __device__ inline void storeEight(const Call &call, int64_t index, const float (
 
 __device__ inline void loadFour(float *to, const float *from) { *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from); }
 
-// Scale, bias, activation, row weight and rounding of eight columns, from the sums of their weight rows; of a gated tile, the eight of the gate and
-// those of the up projection behind them. `sums` is at a multiple of 16 bytes.
+// Scale, bias, activation and row weight of a column, from the sum of its weight row; of a gated tile, from that of the gate and that of the up
+// projection.
+__device__ inline float finishOne(const Call &call, int64_t group, int64_t row, int64_t column, bool gated, float sum, float up) {
+  float value = addBias(call, group, column, sum);
+  if (gated) value = moert__swiglu(call.form, value, addBias(call, group, call.outColumns + column, up));
+  return call.rowWeights ? value * call.rowWeights[row] : value;
+}
+
+// Likewise of eight columns, and their rounding; in a gated tile the sums of the up projection are behind the eight of the gate. `sums` is at a
+// multiple of 16 bytes.
 __device__ inline void finishEight(const Call &call, int64_t group, int64_t row, int64_t column, bool gated, const float *sums) {
-  alignas(16) float values[8], ups[8];
+  alignas(16) float values[8], ups[8] = {};
   loadFour(values, sums);
   loadFour(values + 4, sums + 4);
   if (gated) {
@@ -228,11 +243,7 @@ __device__ inline void finishEight(const Call &call, int64_t group, int64_t row,
     loadFour(ups + 4, sums + 12);
   }
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    values[i] = addBias(call, group, column + i, values[i]);
-    if (gated) values[i] = moert__swiglu(call.form, values[i], addBias(call, group, call.outColumns + column + i, ups[i]));
-    if (call.rowWeights) values[i] *= call.rowWeights[row];
-  }
+  for (int i = 0; i < 8; ++i) values[i] = finishOne(call, group, row, column + i, gated, values[i], ups[i]);
   storeEight(call, row * call.outColumns + column, values);
 }
 

@@ -1,7 +1,8 @@
 //===- launch.cu - moe.grouped_matmul on devices ------------------------------------------------------===//
 
 #include "kernels/common/launch.cuh"
-#include "kernels/moe_grouped_matmul/sm90_codes.cuh"
+#include "kernels/moe_grouped_matmul/product.h"
+#include "kernels/moe_grouped_matmul/sm90_warps.cuh"
 #include "kernels/moe_grouped_matmul/sm90_fma.cuh"
 #include "kernels/moe_grouped_matmul/sm90_wgmma.cuh"
 #include "lib/cuda/driver.h"
@@ -14,45 +15,70 @@ using namespace grouped_matmul;
 
 //===--- instances --------------------------------------------------------------------------------===//
 
-// A product kernel, the plan of its tiles, and what their launches need.
-struct Product {
-  void (*plan)(Call);
-  void (*kernel)(Call);
+// A product kernel, and what its launch needs.
+struct Kernel {
+  void (*function)(Call);
   int threads;
-  size_t shared;        // of dynamic shared memory
-  int rows, weightRows; // of a tile: at most, at least
+  size_t shared;           // of dynamic shared memory
+  int blocks;              // on a multiprocessor
+  int rows, weightRows;    // of a tile: at most, at least
+  bool isGathered = false; // it takes rows as gatherRows leaves them
 };
 
-Product warpgroupProduct(void (*kernel)(Call), size_t shared) {
-  return {planGroups<WarpgroupTiles>, kernel, kWarpgroupThreads, shared, kMostRows, kBoxRows};
+// The kernel of a call, and the one that plans its tiles; NULL: it needs no plan.
+struct Product {
+  void (*plan)(Call);
+  Kernel kernel;
+};
+
+// Those of an instance: for any operands, and for weights of 4 bits that the copy engine can bring, by how many rows groups have.
+struct Products {
+  Product any, byWarps[4];
+};
+
+Product warpgroupProduct(void (*function)(Call), size_t shared) {
+  return {planGroups<WarpgroupTiles>, {function, kWarpgroupThreads, shared, 1, kMostRows, kBoxRows}};
 }
 
-template <moert__format kFormat, Activation kActivation> Product productOf(bool codes) {
+template <Activation kActivation, int kEights> Product warpProduct() {
+  using Stages = WarpStages<kEights>;
+  const Kernel kernel = {sm90_moe_grouped_matmul_warps<kActivation, kEights>,
+                         Stages::kThreads,
+                         kWarpShared<Stages>,
+                         Stages::kBlocks,
+                         kEights * 8,
+                         Stages::kWeightRows,
+                         Stages::kGathered};
+  return {kEights * 8 == kAloneRows ? nullptr : planGroups<WarpTiles<kEights>>, kernel};
+}
+
+template <moert__format kFormat, Activation kActivation> Products productsOf(bool codes) {
   if constexpr (kFormat == MOERT__F32)
-    return {planGroups<FmaTiles>, sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, kFmaRowTile, kColumnTile};
+    return {{planGroups<FmaTiles>, {sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, 1, kFmaRowTile, kColumnTile}}, {}};
   else if (codes) // whose rows are of bf16
-    return warpgroupProduct(sm90_moe_grouped_matmul_codes<kActivation>, kSharedOf<CodesStages>);
+    return {warpgroupProduct(sm90_moe_grouped_matmul_codes<kActivation>, kSharedOf<CodesStages>),
+            {warpProduct<kActivation, 1>(), warpProduct<kActivation, 2>(), warpProduct<kActivation, 4>(), warpProduct<kActivation, 8>()}};
   else
-    return warpgroupProduct(sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kSharedOf<NumberStages>);
+    return {warpgroupProduct(sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kSharedOf<NumberStages>), {}};
 }
 
-Product genericProduct(Dtype dtype, bool codes) {
+Products genericProducts(Dtype dtype, bool codes) {
   switch (dtype) {
-  case Dtype::bf16: return productOf<MOERT__BF16, Activation::atRunTime>(codes);
-  case Dtype::f16: return productOf<MOERT__F16, Activation::atRunTime>(codes);
-  default: return productOf<MOERT__F32, Activation::atRunTime>(codes);
+  case Dtype::bf16: return productsOf<MOERT__BF16, Activation::atRunTime>(codes);
+  case Dtype::f16: return productsOf<MOERT__F16, Activation::atRunTime>(codes);
+  default: return productsOf<MOERT__F32, Activation::atRunTime>(codes);
   }
 }
 
-moert_status chooseProduct(int32_t instance, Dtype dtype, const moert__grouped_matmul &checked, Product *product) {
+moert_status chooseProducts(int32_t instance, Dtype dtype, const moert__grouped_matmul &checked, Products *products) {
   const bool codes = checked.codes.there;
   const Activation activation = checked.swiglu ? Activation::swiglu : Activation::none;
   Selection selection(instance);
-  *product = genericProduct(dtype, codes);
+  *products = genericProducts(dtype, codes);
 #define MOE_COLUMNS(...)
 #define MOE_SPECIALIZATION(set, type, kActivation)                                                                                                   \
   if (selection.takes(accepts(Dtype::type, dtype) && activation == Activation::kActivation))                                                         \
-    if constexpr (MOE_IS_BUILT(set)) *product = productOf<formatOf(Dtype::type), Activation::kActivation>(codes);
+    if constexpr (MOE_IS_BUILT(set)) *products = productsOf<formatOf(Dtype::type), Activation::kActivation>(codes);
 #include "kernels/moe_grouped_matmul/specializations.def"
 #undef MOE_COLUMNS
 #undef MOE_SPECIALIZATION
@@ -67,7 +93,7 @@ Indices indicesOf(const moert_tensor *tensor) {
 
 bool isVector(const void *data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matmul_args *args, const moert_context *context, Plan *plan) {
+Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matmul_args *args) {
   Call call = {};
   call.groups = checked.groups;
   call.rows = checked.rows;
@@ -89,13 +115,41 @@ Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matm
   call.outFormat = checked.out.format;
   call.swiglu = checked.swiglu;
   call.form = checked.form;
-  call.readsVectors = isVector(call.in) && isVector(call.weights) && (!checked.codes.there || call.depth % kChunkCodes == 0);
-  call.readsScales = isVector(call.codesScales) && call.depth % CodesStages::kNarrowDepth == 0;
-  call.writesVectors = isVector(call.out);
-  call.plan = plan;
-  call.fault = moert__context_fault(context);
   call.op = MOERT__OP_MOE_GROUPED_MATMUL;
   return call;
+}
+
+Call makeCall(const GroupedProduct &product) {
+  const moert__swiglu_form kPlain = {0, 1.0f, 0.0f};
+  Call call = {};
+  call.groups = product.groups;
+  call.rows = product.rows;
+  call.columns = product.columns;
+  call.depth = product.depth;
+  call.inRows = product.inRows;
+  call.outColumns = product.swiglu ? product.columns / 2 : product.columns;
+  call.in = product.in;
+  call.weights = product.codes;
+  call.codesFormat = MOERT__NVFP4;
+  call.codesScales = product.scales;
+  call.factors[0] = product.factors[0];
+  call.factors[1] = product.factors[1];
+  call.out = product.out;
+  call.offsets = {product.offsets, false};
+  call.rowIds = {product.rowIds, false};
+  call.outFormat = MOERT__F32;
+  call.swiglu = product.swiglu;
+  call.form = kPlain;
+  call.op = product.op;
+  return call;
+}
+
+// What follows from where the operands lie.
+void findAlignment(Call *call) {
+  const bool codes = call->codesScales;
+  call->readsVectors = isVector(call->in) && isVector(call->weights) && (!codes || call->depth % kChunkCodes == 0);
+  call->readsScales = codes && isVector(call->codesScales) && call->depth % CodesStages::kNarrowDepth == 0;
+  call->writesVectors = isVector(call->out);
 }
 
 //===--- the map of the weights -------------------------------------------------------------------===//
@@ -133,13 +187,14 @@ bool mapWeights(const Call &call, const Box &box, int64_t elements, CUtensorMap 
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// Without maps the kernel copies by itself what begins anywhere, or is larger than the engine's coordinates.
-void mapWeights(Call *call, moert__format format, bool codes) {
+// `narrowRows`: weight rows of the smaller tiles of codes. Without maps the kernel copies by itself what begins anywhere, or is larger than the
+// engine's coordinates.
+void mapWeights(Call *call, moert__format format, int narrowRows) {
   const int64_t kMost = INT32_MAX;
   const bool fits = call->depth <= kMost && call->columns <= kMost && call->groups <= kMost;
   if (!fits || !call->readsVectors || call->depth == 0 || call->columns == 0 || call->groups == 0) return;
-  if (codes) {
-    const Box narrow = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kNarrowDepth / 2, kBoxRows, CU_TENSOR_MAP_SWIZZLE_128B};
+  if (call->codesScales) {
+    const Box narrow = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kNarrowDepth / 2, narrowRows, CU_TENSOR_MAP_SWIZZLE_128B};
     const Box wide = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kWideDepth / 2, 2 * kBoxRows, CU_TENSOR_MAP_SWIZZLE_32B};
     call->isMapped = mapWeights(*call, narrow, call->depth / 2, &call->map) && mapWeights(*call, wide, call->depth / 2, &call->wideMap);
   } else {
@@ -150,48 +205,83 @@ void mapWeights(Call *call, moert__format format, bool codes) {
 
 //===--- launches ---------------------------------------------------------------------------------===//
 
-// A block for each processor, but not more than there can be tiles: every group may have a last one that is not full.
-moert_status chooseGrid(const Call &call, const Product &product, int32_t device, unsigned *grid) {
+// As many blocks as the device has room for, but not more than there can be tiles: every group may have a last one that is not full.
+moert_status chooseGrid(const Call &call, const Kernel &kernel, int32_t device, unsigned *grid) {
   int processors = 0;
   cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return failDevice(error, "the number of processors is not known");
-  int64_t down = call.rows / product.rows + (call.groups < call.rows ? call.groups : call.rows);
-  int64_t across = ceilDivide(call.outColumns, call.swiglu ? product.weightRows / 2 : product.weightRows);
-  int64_t most = processors;
+  int64_t down = call.rows / kernel.rows + (call.groups < call.rows ? call.groups : call.rows);
+  int64_t across = ceilDivide(call.outColumns, call.swiglu ? kernel.weightRows / 2 : kernel.weightRows);
+  int64_t most = static_cast<int64_t>(processors) * kernel.blocks;
   *grid = down > 0 && across > most / down ? static_cast<unsigned>(most) : gridFor(down * across, most);
   if (*grid == 0) *grid = 1; // faults are reported even if there is nothing to multiply
   return MOERT_OK;
 }
 
-moert_status launchProduct(const Call &call, const Product &product, const moert_context *context) {
+moert_status launchKernel(const Call &call, const Kernel &kernel, const moert_context *context) {
   unsigned grid;
-  moert_status status = chooseGrid(call, product, moert__context_device(context), &grid);
+  moert_status status = chooseGrid(call, kernel, moert__context_device(context), &grid);
   if (status) return status;
-  return launch(context, product.kernel, Grid{dim3(grid), static_cast<unsigned>(product.threads), product.shared, true}, call);
+  return launch(context, kernel.function, Grid{dim3(grid), static_cast<unsigned>(kernel.threads), kernel.shared, true}, call);
+}
+
+// By how many rows the groups have on average. Groups of many are those of warpgroups.
+const Product &chooseProduct(const Call &call, const Products &products) {
+  if (!call.readsVectors || !call.readsScales || call.groups == 0) return products.any;
+  if (call.rows <= kAloneRows) return products.byWarps[0];
+  const int64_t rows = call.rows / call.groups;
+  return rows <= 8 ? products.byWarps[1] : rows <= 24 ? products.byWarps[2] : rows <= 40 ? products.byWarps[3] : products.any;
+}
+
+// What is in front of the product kernel, which needs a plan.
+moert_status launchPlan(const Call &call, const Product &product, const moert_context *context) {
+  moert_status status = launch(context, product.plan, dim3(1), kWideThreads, 0, call);
+  if (status) return status;
+  if (product.kernel.isGathered) return launch(context, gatherRows, Grid{gridFor(ceilDivide(call.rows * (call.depth / 8), 256)), 256, 0, true}, call);
+  return call.checksRowIds ? launch(context, checkRowIds, Grid{gridFor(ceilDivide(call.rows, 256)), 256, 0, true}, call) : MOERT_OK;
 }
 
 moert_status launchAll(const Call &call, const Product &product, const moert_context *context) {
-  moert_status status = launch(context, product.plan, dim3(1), kWideThreads, 0, call);
-  if (!status && call.rowIds.data) status = launch(context, checkRowIds, Grid{gridFor(ceilDivide(call.rows, 256)), 256, 0, true}, call);
-  return status ? status : launchProduct(call, product, context);
+  const moert_status status = product.plan ? launchPlan(call, product, context) : MOERT_OK;
+  return status ? status : launchKernel(call, product.kernel, context);
+}
+
+// Takes scratch from the arena.
+moert_status launchCall(Call *call, moert__format format, const Products &products, moert_context *context) {
+  void *plan, *gathered = nullptr;
+  moert_status status =
+      moert_context_allocate(context, static_cast<int64_t>(sizeof(Plan)) + call->groups * static_cast<int64_t>(sizeof(int64_t)), &plan);
+  if (status) return status;
+  call->plan = static_cast<Plan *>(plan);
+  call->fault = moert__context_fault(context);
+  findAlignment(call);
+  const Product *product = &chooseProduct(*call, products);
+  if (format != MOERT__F32) mapWeights(call, format, product->kernel.weightRows);
+  if (!call->isMapped) product = &products.any;
+  if (product->kernel.isGathered) status = moert_context_allocate(context, call->rows * call->depth * 2, &gathered);
+  call->gathered = static_cast<uint4 *>(gathered);
+  return status ? status : launchAll(*call, *product, context);
 }
 
 } // namespace
+
+moert_status launchGroupedProduct(const GroupedProduct &product, moert_context *context) {
+  Call call = makeCall(product);
+  return launchCall(&call, MOERT__BF16,
+                    product.swiglu ? productsOf<MOERT__BF16, Activation::swiglu>(true) : productsOf<MOERT__BF16, Activation::none>(true), context);
+}
 
 moert_status moert__cuda_moe_grouped_matmul(const moert_moe_grouped_matmul_params *params, const moert_moe_grouped_matmul_args *args,
                                             int32_t instance, moert_context *context) {
   moert__grouped_matmul checked;
   moert_status status = moert__grouped_matmul_check(params, args, &checked);
-  Product product;
-  if (!status) status = chooseProduct(instance, dtypeOf(args->rows), checked, &product);
+  Products products;
+  if (!status) status = chooseProducts(instance, dtypeOf(args->rows), checked, &products);
   if (status) return status;
   moert__arena_mark mark = moert__arena_mark_get(context);
-  void *plan;
-  status = moert_context_allocate(context, static_cast<int64_t>(sizeof(Plan)) + checked.groups * static_cast<int64_t>(sizeof(int64_t)), &plan);
-  if (status) return status;
-  Call call = makeCall(checked, args, context, static_cast<Plan *>(plan));
-  if (checked.in.format != MOERT__F32) mapWeights(&call, checked.in.format, checked.codes.there);
-  status = launchAll(call, product, context);
+  Call call = makeCall(checked, args);
+  call.checksRowIds = call.rowIds.data;
+  status = launchCall(&call, checked.in.format, products, context);
   moert__arena_rewind(context, mark);
   return status;
 }

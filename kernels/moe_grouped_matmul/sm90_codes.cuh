@@ -23,7 +23,7 @@ constexpr int kChunkCodes = 32; // of sixteen bytes
 
 // A stage is codes, scales for every sixteen of them, scales as they are in memory, and rows.
 struct CodesStages {
-  static constexpr int kCount = 5, kArrivals = kProducers + 1; // as in NumberStages
+  static constexpr int kCount = 5, kArrivals = kProducers + 1, kReleases = kConsumers / 32; // as in NumberStages
   static constexpr int kNarrowDepth = 256, kWideDepth = wgmma::kTileDepth;
   static constexpr int kRawBytes = kProducers * 16;
 

@@ -37,7 +37,8 @@ constexpr int kAlignment = 1024; // of tiles in shared memory
 struct NumberStages {
   static constexpr int kWeightBytes = 2 * kBoxBytes;
   static constexpr int kCount = 4, kBytes = kWeightBytes + kMostRows * wgmma::kTileRowBytes;
-  static constexpr int kArrivals = kProducers + 1; // by which one is full: the first producer also tells what the copy engine will bring
+  static constexpr int kArrivals = kProducers + 1;  // by which one is full: the first producer also tells what the copy engine will bring
+  static constexpr int kReleases = kConsumers / 32; // by which one is empty
   static constexpr __device__ int depth(bool isNarrow) { return isNarrow ? 2 * wgmma::kTileDepth : wgmma::kTileDepth; }
 };
 
@@ -74,7 +75,7 @@ template <typename Stages> __device__ void openRing(Ring<Stages> &ring) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < Stages::kCount; ++i) {
       bulk::openBarrier(&ring.full[i], Stages::kArrivals);
-      bulk::openBarrier(&ring.empty[i], kConsumers / 32);
+      bulk::openBarrier(&ring.empty[i], Stages::kReleases);
     }
     bulk::publishBarriers();
   }

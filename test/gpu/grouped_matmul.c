@@ -351,7 +351,7 @@ static void body_tiles(gpu_rank *rank) {
   size_t row_bytes = (size_t)product.out_columns * product.out.tensor.dtype.bits / 8u;
   unsigned char *whole = malloc(product.out.buffer->bytes + 1);
   memcpy(whole, product.out.buffer->host, product.out.buffer->bytes);
-  const int64_t counts[] = {1, 15, 16, 17, 63, 64, 65, 127, 128, 129};
+  const int64_t counts[] = {1, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; ++i) {
     if (counts[i] > product.what.rows) continue;
     gpu_set(product.offsets, 1, (double)counts[i]);
@@ -534,9 +534,18 @@ static void run_codes(void) {
     const char *name;
     int64_t groups, depth, columns, rows;
     Layout layout;
-  } shapes[] = {{"few rows", 5, 256, 272, 40, UNEVEN}, {"many rows", 2, 320, 512, 500, UNEVEN},
-                {"one block", 3, 32, 16, 9, EVEN},     {"all rows in one group", 4, 96, 144, 150, ALL_IN_ONE},
-                {"no depth", 3, 0, 32, 20, EVEN},      {"more tiles than blocks", 8, 64, 4096, 300, UNEVEN}};
+  } shapes[] = {{"few rows", 5, 256, 272, 40, UNEVEN},
+                {"many rows", 2, 320, 512, 500, UNEVEN},
+                {"one block", 3, 32, 16, 9, EVEN},
+                {"all rows in one group", 4, 96, 144, 150, ALL_IN_ONE},
+                {"no depth", 3, 0, 32, 20, EVEN},
+                {"more tiles than blocks", 8, 64, 4096, 300, UNEVEN},
+                {"few rows, deep", 3, 7168, 272, 20, UNEVEN},
+                {"few rows, more tiles than blocks", 6, 256, 8192, 60, UNEVEN},
+                {"eight rows", 5, 768, 272, 8, UNEVEN},
+                {"eight rows of many groups", 900, 256, 48, 8, UNEVEN},
+                {"eight rows, some outside", 2, 256, 48, 8, HOLES},
+                {"few rows and many", 7, 512, 144, 260, UNEVEN}};
   static const char *const formats[] = {"nvfp4", "mxfp4"};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
     for (int f = 0; f < 2; ++f)
@@ -559,7 +568,13 @@ static void run_codes(void) {
 
 static void run_faults(void) {
   const Case what = {"bf16", "bf16", NULL, "i32", 5, 64, 64, 50, EVEN, true, false, false, 1, 0, 0, NULL};
+  Case few = {"bf16", "bf16", NULL, "i32", 5, 256, 64, 8, EVEN, true, false, false, 1, 0, 0, "nvfp4"};
   Fault faults[] = {
+      {few, false, 2, -7, "moe.grouped_matmul: offsets[2] is -7, must not be negative"},
+      {few, false, 2, 5, "moe.grouped_matmul: offsets[3] is 3, less than offsets[2] = 5: must not descend"},
+      {few, false, 0, 5, "moe.grouped_matmul: offsets[1] is 1, less than offsets[0] = 5: must not descend"},
+      {few, false, 5, 9, "moe.grouped_matmul: offsets[5] is 9, exceeds the 8 rows of 'out'"},
+      {few, true, 7, 5, "moe.grouped_matmul: row_ids[7] is 5, must be at least 0 and less than the 5 rows of 'rows'"},
       {what, false, 0, -1, "moe.grouped_matmul: offsets[0] is -1, must not be negative"},
       {what, false, 2, -7, "moe.grouped_matmul: offsets[2] is -7, must not be negative"},
       {what, false, 2, 35, "moe.grouped_matmul: offsets[3] is 30, less than offsets[2] = 35: must not descend"},
