@@ -52,7 +52,7 @@ typedef enum MoeKernelAnswer {
 typedef struct MoeKernelMatch {
   MoeKernelAnswer answer;
   const MoeKernelInstance *instance;
-  char why[256]; // what the nearest has otherwise: "hidden_size is 7000, the nearest instance has 7168"
+  char why[320]; // what the nearest has otherwise: "hidden_size is 7000, the nearest instance has 7168"
 } MoeKernelMatch;
 
 // Answer for a kernel key: "<op>/<target>/<element types>,<name>=<value>,...". Values that the key leaves out match nothing.

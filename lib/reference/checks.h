@@ -20,12 +20,6 @@ static inline moert_status moert__check_multiple(const moert_tensor *tensor, con
                      tensor->shape[dimension], factor);
 }
 
-// Of ops without kernels: the host's code cannot read what a device's tensors hold.
-static inline moert_status moert__check_on_host(const moert_tensor *tensor) {
-  if (tensor->device.type == MOERT_DEVICE_CPU) return MOERT_OK;
-  return moert__fail(MOERT_ERROR_UNSUPPORTED, "there are no kernels for devices yet: call it on the host backend");
-}
-
 // That a parameter, which is finite as a double, is as a float.
 static inline moert_status moert__check_f32(const char *name, double value) {
   if (fabs(value) <= FLT_MAX) return MOERT_OK;

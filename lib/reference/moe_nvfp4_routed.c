@@ -385,7 +385,6 @@ moert_status moert__host_moe_nvfp4_routed(const moert_moe_nvfp4_routed_params *p
                                           moert_context *context) {
   routed call;
   moert_status status = moert__nvfp4_routed_check(params, args, &call);
-  if (!status) status = moert__check_on_host(args->out);
   if (status) return status;
   work w = {.call = &call, .multiply = moert__fma_tile_select()};
   status = count_bins(&w);

@@ -47,7 +47,6 @@ moert_status moert__host_moe_prepare_nvfp4(const moert_moe_prepare_nvfp4_params 
                                            moert_context *context) {
   (void)context;
   moert_status status = moert__prepare_nvfp4_check(params, args);
-  if (!status) status = moert__check_on_host(args->prepared);
   if (status) return status;
   const moert__routed_panel panel = moert__routed_panel_of((int)params->layout);
   const int64_t rows = args->source->shape[1], row_bytes = args->source->shape[2], expert_bytes = rows * row_bytes;

@@ -1,9 +1,9 @@
-//===- routed_panels.h - the orders of prepared weights of moe.nvfp4_routed, for compile side and host ----===//
+//===- routed_panels.h - the orders of prepared weights of moe.nvfp4_routed, for all sides ----------===//
 #ifndef MOERT_REFERENCE_ROUTED_PANELS_H
 #define MOERT_REFERENCE_ROUTED_PANELS_H
 
+#include "lib/reference/numerics.h"
 #include <stdbool.h>
-#include <stdint.h>
 
 // The optional inputs with weights or their scales, panel by panel, in the order of the op's operands and of the layouts of moe.prepare_nvfp4.
 typedef enum moert__routed_prepared {
@@ -33,16 +33,16 @@ typedef struct moert__routed_panel {
   int64_t rows, columns, height, width;
 } moert__routed_panel;
 
-static inline moert__routed_panel moert__routed_panel_of(int prepared) {
-  static const moert__routed_panel panels[MOERT__ROUTED_NUM_PREPARED] = {{false, MOERT__AS_THEY_COME, 128, 256, 16, 128},  // W1_SCALE
-                                                                         {true, MOERT__AS_THEY_COME, 128, 128, 8, 128},    // W2_SCALE
-                                                                         {false, MOERT__AS_THEY_COME, 128, 256, 128, 128}, // W1_DATA
-                                                                         {false, MOERT__ADJACENT, 256, 256, 256, 128},     // W1_GATE_UP_DATA
-                                                                         {false, MOERT__ADJACENT, 256, 256, 32, 128},      // W1_GATE_UP_SCALE
-                                                                         {false, MOERT__INTERLEAVED, 128, 256, 16, 128},   // W1_SCALE_INTERLEAVED
-                                                                         {true, MOERT__AS_THEY_COME, 128, 128, 128, 64},   // W2_DATA
-                                                                         {true, MOERT__AS_THEY_COME, 128, 256, 128, 128},  // W2_DATA_K256
-                                                                         {true, MOERT__AS_THEY_COME, 128, 256, 16, 128}};  // W2_SCALE_K256
+MOERT__NUMERIC moert__routed_panel moert__routed_panel_of(int prepared) {
+  const moert__routed_panel panels[MOERT__ROUTED_NUM_PREPARED] = {{false, MOERT__AS_THEY_COME, 128, 256, 16, 128},  // W1_SCALE
+                                                                  {true, MOERT__AS_THEY_COME, 128, 128, 8, 128},    // W2_SCALE
+                                                                  {false, MOERT__AS_THEY_COME, 128, 256, 128, 128}, // W1_DATA
+                                                                  {false, MOERT__ADJACENT, 256, 256, 256, 128},     // W1_GATE_UP_DATA
+                                                                  {false, MOERT__ADJACENT, 256, 256, 32, 128},      // W1_GATE_UP_SCALE
+                                                                  {false, MOERT__INTERLEAVED, 128, 256, 16, 128},   // W1_SCALE_INTERLEAVED
+                                                                  {true, MOERT__AS_THEY_COME, 128, 128, 128, 64},   // W2_DATA
+                                                                  {true, MOERT__AS_THEY_COME, 128, 256, 128, 128},  // W2_DATA_K256
+                                                                  {true, MOERT__AS_THEY_COME, 128, 256, 16, 128}};  // W2_SCALE_K256
   return panels[prepared];
 }
 
@@ -54,15 +54,15 @@ static inline int64_t moert__routed_panels(moert__routed_panel panel, int64_t ex
   return count;
 }
 
-static inline bool moert__routed_has_codes(moert__routed_panel panel) { return panel.height == panel.rows; } // else scales
+MOERT__NUMERIC bool moert__routed_has_codes(moert__routed_panel panel) { return panel.height == panel.rows; } // else scales
 
 //===--- bytes ------------------------------------------------------------------------------------===//
 
 // Bytes of a row in a panel.
-static inline int64_t moert__routed_row_bytes(moert__routed_panel panel) { return panel.height * panel.width / panel.rows; }
+MOERT__NUMERIC int64_t moert__routed_row_bytes(moert__routed_panel panel) { return panel.height * panel.width / panel.rows; }
 
 // Which of an expert's `rows` is row r of its panel number p.
-static inline int64_t moert__routed_source_row(moert__routed_panel panel, int64_t rows, int64_t p, int64_t r) {
+MOERT__NUMERIC int64_t moert__routed_source_row(moert__routed_panel panel, int64_t rows, int64_t p, int64_t r) {
   const int64_t row = p * panel.rows + r, unit = panel.order == MOERT__INTERLEAVED ? 64 : 128;
   if (panel.order == MOERT__AS_THEY_COME) return row;
   return (row / unit % 2 ? rows / 2 : 0) + row / unit / 2 * unit + row % unit;
@@ -70,7 +70,7 @@ static inline int64_t moert__routed_source_row(moert__routed_panel panel, int64_
 
 // Where byte `byte` of row r lies in its panel. Codes lie row by row; scales in such an order in each 128 rows that those of rows 32 apart are
 // neighbours.
-static inline int64_t moert__routed_offset(moert__routed_panel panel, int64_t r, int64_t byte) {
+MOERT__NUMERIC int64_t moert__routed_offset(moert__routed_panel panel, int64_t r, int64_t byte) {
   const int64_t bytes = moert__routed_row_bytes(panel), words = bytes / 4;
   if (moert__routed_has_codes(panel)) return r * bytes + byte;
   const int64_t g = r % 128 / 32, c = r % 32 / 8, d = r % 8;

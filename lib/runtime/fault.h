@@ -43,7 +43,10 @@
   X(EP_ROWS, MOERT_ERROR_INVALID_SHAPE, "operand 'input_tokens' has %" PRId64 " rows, must have at least %" PRId64 ", which the dispatch placed")    \
   X(EP_SOURCE, MOERT_ERROR_DATA,                                                                                                                     \
     "operand 'src_info' has no row for token %" PRId64 ", slot %" PRId64 ", whose expert %" PRId64 " is one of rank %" PRId64                        \
-    ": pass 'src_info' and 'topk_ids' of the dispatch")
+    ": pass 'src_info' and 'topk_ids' of the dispatch")                                                                                              \
+  X(ROUTED_CAPACITY, MOERT_ERROR_CAPACITY,                                                                                                           \
+    "operand 'expert_ids' has room for %" PRId64 " blocks, must have room for the %" PRId64 " of the plan, and 'sorted_token_ids' for %" PRId64      \
+    " entries each")
 
 enum moert__fault_kind {
 #define MOERT__FAULT_ENUM(name, status, format) MOERT__FAULT_##name,

@@ -207,7 +207,6 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
   let destinations = ["sorted_token_ids", "expert_ids", "num_tokens_post_padded", "cumsum_buffer", "out"];
   let kept = ["expert_ids", "cumsum_buffer", "out"];
   let strided = ["hidden_states"];
-  let kernel = 0;
   let assemblyFormat = [{
     `hidden_states` `(` $hidden_states `,` $hidden_states_scale `:` type($hidden_states) `,` type($hidden_states_scale) `)`
     `gemm1` `(` $gemm1_weights `,` $gemm1_weights_scale `:` type($gemm1_weights) `,` type($gemm1_weights_scale) `)`
@@ -267,7 +266,6 @@ def Moe_PrepareNvfp4Op : Moe_DestinationOp<Moe_Dialect, "prepare_nvfp4", "moe_pr
                  "w2_scales_k256"]>:$layout);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["prepared"];
-  let kernel = 0;
   let assemblyFormat = [{
     `source` `(` $source `:` type($source) `)` `outs` `(` $prepared `:` type($prepared) `)` `context` `(` $device_context `)`
     attr-dict (`->` type($tensors)^)?

@@ -524,6 +524,14 @@ static void fault_texts_of_ep(void **state) {
       1, 2, 3, 4, 0, 0);
 }
 
+static void fault_texts_of_plans(void **state) {
+  (void)state;
+  assert_fault(MOERT__OP_MOE_NVFP4_ROUTED, MOERT__FAULT_ROUTED_CAPACITY, MOERT_ERROR_CAPACITY,
+               "moe.nvfp4_routed: operand 'expert_ids' has room for 3 blocks, must have room for the 4 of the plan, and 'sorted_token_ids' for 8 "
+               "entries each",
+               3, 4, 8, 9, 9, 9);
+}
+
 // Kinds are many, and each has a status, a text and values that fit.
 static void every_kind(void **state) {
   (void)state;
@@ -928,6 +936,7 @@ int main(void) {
       TEST(fault_texts_of_exchanges),
       TEST(fault_texts_of_data),
       TEST(fault_texts_of_ep),
+      TEST(fault_texts_of_plans),
       TEST(every_kind),
       TEST(fault_of_no_kind),
       TEST(faults_arrive_while_the_host_looks),

@@ -104,8 +104,8 @@ static void words_and_what_is_not_given(void **state) {
 static void none(void **state) {
   (void)state;
   const char *unknown = "op 'moe.unroute' is none of those that have kernels: ep.combine.skip_a2a, ep.dispatch, moe.allreduce_fusion, moe.combine, "
-                        "moe.dequantize, moe.dispatch, moe.finalize_allreduce_fusion, moe.grouped_matmul, moe.quantize, moe.route, "
-                        "moe.sanitize_expert_ids";
+                        "moe.dequantize, moe.dispatch, moe.finalize_allreduce_fusion, moe.grouped_matmul, moe.nvfp4_routed, moe.prepare_nvfp4, "
+                        "moe.quantize, moe.route, moe.sanitize_expert_ids";
   assert_match("moe.unroute/sm_90a/f32", MOE_KERNEL_NONE, NULL, 0, unknown);
   assert_match("moe.route/host/f32", MOE_KERNEL_NONE, NULL, 0, "target 'host' is none of this build's: sm_90a");
   assert_match("moe.route", MOE_KERNEL_NONE, NULL, 0, "target '' is none of this build's: sm_90a");

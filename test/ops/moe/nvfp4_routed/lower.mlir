@@ -1,4 +1,10 @@
 // RUN: moe-opt %s --moe-lower-to-runtime --canonicalize | FileCheck %s
+// RUN: moe-opt %s --moe-select-kernels=target=sm_90a --moe-lower-to-runtime --canonicalize | FileCheck %s --check-prefix=GPU
+
+// On a device: buffers are of the rank's device, the kernel is what the runtime has put into the slot of its key.
+// GPU: call @moert_comm_device(%{{.*}}) : (!llvm.ptr) -> i64
+// GPU: %[[DEVICE_KERNEL:.*]] = llvm.load %{{.*}} : !llvm.ptr -> !llvm.ptr
+// GPU: call @moert_moe_nvfp4_routed(%{{.*}}, %{{.*}}, %[[DEVICE_KERNEL]], %{{.*}})
 
 // Words 0 to 4 are moert_moe_nvfp4_routed_params, 5 to 30 moert_moe_nvfp4_routed_args. Inputs that are absent are NULL.
 
