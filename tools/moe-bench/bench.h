@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_SETS = 16, MAX_BUFFERS = 12, MAX_STEPS = 3, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
+enum { MAX_SETS = 16, MAX_BUFFERS = 16, MAX_STEPS = 3, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
 
 // The tool's exit statuses.
 typedef enum Exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_DEVICE = 3 } Exit;

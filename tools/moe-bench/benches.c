@@ -32,7 +32,7 @@ const Bench benches[] = {
      false,
      true},
     {"grouped",
-     "grouped products in bf16, NVFP4 and MXFP4, on one GPU",
+     "grouped products in bf16, NVFP4 and MXFP4, and layers of them, on one GPU",
      grouped_cases,
      {1, 8, 64, 512, 2048},
      {1, 512},

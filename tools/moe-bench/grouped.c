@@ -1,6 +1,6 @@
 //===- grouped.c - what the bench of grouped products measures --------------------------------------------===//
 //
-// moe.grouped_matmul with the weights of three models, in bf16, NVFP4 and MXFP4.
+// moe.grouped_matmul with the weights of three models, in bf16, NVFP4 and MXFP4, and the whole layers, moe.nvfp4_routed.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -8,6 +8,7 @@
 #include "device.h"
 #include "lib/reference/formats.h"
 #include "operands.h"
+#include "routed.h"
 #include "routing.h"
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +47,11 @@ static moert_tensor matrix_of(const Buffer *buffer, int64_t *shape) {
   return matrix;
 }
 
-static moert_status quantize(Work *work, Buffer *numbers, Buffer *codes, Buffer *scales) {
+static moert_status quantize(Work *work, int format, Buffer *numbers, Buffer *codes, Buffer *scales) {
   int64_t shapes[3][2];
   const moert_tensor input = matrix_of(numbers, shapes[0]), values = matrix_of(codes, shapes[1]), steps = matrix_of(scales, shapes[2]);
   moert_moe_quantize_params params = MOERT_MOE_QUANTIZE_PARAMS_INIT;
-  params.format = format_of(work);
+  params.format = format;
   moert_moe_quantize_args args = MOERT_MOE_QUANTIZE_ARGS_INIT;
   args.input = &input;
   args.values = &values;
@@ -59,27 +60,26 @@ static moert_status quantize(Work *work, Buffer *numbers, Buffer *codes, Buffer 
   return status ? status : moert_context_synchronize(work->context);
 }
 
-// Of random numbers, which are there meanwhile.
-static moert_status fill_codes(Work *work, int set) {
-  const Shape *shape = &work->shape;
-  const moert_dtype scale = {format_of(work) == MOERT__NVFP4 ? MOERT_CODE_F8E4M3FN : MOERT_CODE_F8E8M0FNU, 8, 1};
-  Buffer *codes = &work->buffers[set][WEIGHTS], *scales = &work->buffers[set][SCALES], numbers = {0};
-  const int64_t *all = SHAPE(shape->experts, shape->intermediate, shape->hidden);
-  moert_status status = operand_add(work, codes, I8, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden / 2));
-  if (!status) status = operand_add(work, scales, scale, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden / block_of(work)));
-  if (!status) status = operand_add(work, &numbers, BF16, 3, all);
-  if (!status &&
-      device_random(numbers.tensor.data, all[0] * all[1] * all[2], BF16, operand_seed(work, work->rank, set), 1, work->stream) != cudaSuccess)
+// The random numbers are there meanwhile.
+moert_status grouped_add_codes(Work *work, int format, uint64_t seed, Buffer *codes, Buffer *scales, const int64_t *shape) {
+  const moert_dtype scale = {format == MOERT__NVFP4 ? MOERT_CODE_F8E4M3FN : MOERT_CODE_F8E8M0FNU, 8, 1};
+  Buffer numbers = {0};
+  moert_status status = operand_add(work, codes, I8, 3, SHAPE(shape[0], shape[1], shape[2] / 2));
+  if (!status) status = operand_add(work, scales, scale, 3, SHAPE(shape[0], shape[1], shape[2] / moert__block_size(format)));
+  if (!status) status = operand_add(work, &numbers, BF16, 3, shape);
+  if (!status && device_random(numbers.tensor.data, shape[0] * shape[1] * shape[2], BF16, seed, 1, work->stream) != cudaSuccess)
     status = MOERT_ERROR_DEVICE;
-  if (!status) status = quantize(work, &numbers, codes, scales);
+  if (!status) status = quantize(work, format, &numbers, codes, scales);
   moert_device_free(work->comm, numbers.tensor.data);
   return status;
 }
 
 static moert_status fill_weights(Work *work, int set) {
   const Shape *shape = &work->shape;
-  if (has_codes(work)) return fill_codes(work, set);
-  return operand_add_random(work, set, WEIGHTS, 0.05f, BF16, 3, SHAPE(shape->experts, shape->intermediate, shape->hidden));
+  Buffer *buffers = work->buffers[set];
+  const int64_t *all = SHAPE(shape->experts, shape->intermediate, shape->hidden);
+  if (!has_codes(work)) return operand_add_random(work, set, WEIGHTS, 0.05f, BF16, 3, all);
+  return grouped_add_codes(work, format_of(work), operand_seed(work, work->rank, set), &buffers[WEIGHTS], &buffers[SCALES], all);
 }
 
 static moert_status fill(Work *work, int set, int64_t out_columns) {
@@ -150,7 +150,14 @@ static const Kind kinds[] = {
     {"down 4096", {1536, 4096, 128, 8}, false}, {"up 2048", {2048, 1536, 128, 8}, true},   {"down 2048", {768, 2048, 128, 8}, false},
 };
 static const char *const dtypes[] = {"bf16", "nvfp4", "mxfp4"};
-enum { KINDS = sizeof kinds / sizeof *kinds, DTYPES = sizeof dtypes / sizeof *dtypes };
+static const Kind layers[] = {
+    {"layer 7168", {7168, 2048, 32, 8}, true}, {"layer 4096", {4096, 1536, 128, 8}, true}, {"layer 2048", {2048, 768, 128, 8}, true}};
+enum {
+  KINDS = sizeof kinds / sizeof *kinds,
+  DTYPES = sizeof dtypes / sizeof *dtypes,
+  LAYERS = sizeof layers / sizeof *layers,
+  PRODUCTS = KINDS * DTYPES
+};
 
 static Case case_of(const Kind *kind, const char *dtype) {
   const Step step = {"grouped_matmul", "moe.grouped_matmul", kind->gated ? grouped_call_gated : grouped_call_plain, grouped_cost};
@@ -162,11 +169,18 @@ static Case case_of(const Kind *kind, const char *dtype) {
                 .steps = {step}};
 }
 
+static Case layer_of(const Kind *kind) {
+  const Step step = {"nvfp4_routed", "moe.nvfp4_routed", routed_call, routed_cost};
+  return (Case){.variant = kind->variant, .dtype = "nvfp4", .shape = kind->shape, .fill = routed_fill, .num_steps = 1, .steps = {step}};
+}
+
 // Made when they are first asked for.
 const Case *grouped_cases(int *count) {
-  static Case cases[KINDS * DTYPES];
-  if (!cases[0].variant)
-    for (int i = 0; i < KINDS * DTYPES; ++i) cases[i] = case_of(&kinds[i / DTYPES], dtypes[i % DTYPES]);
-  *count = KINDS * DTYPES;
+  static Case cases[PRODUCTS + LAYERS];
+  if (!cases[0].variant) {
+    for (int i = 0; i < PRODUCTS; ++i) cases[i] = case_of(&kinds[i / DTYPES], dtypes[i % DTYPES]);
+    for (int i = 0; i < LAYERS; ++i) cases[PRODUCTS + i] = layer_of(&layers[i]);
+  }
+  *count = PRODUCTS + LAYERS;
   return cases;
 }
