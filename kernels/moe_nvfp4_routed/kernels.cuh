@@ -244,19 +244,36 @@ __device__ inline void storeColumns(const Call &call, int64_t index, const float
     for (int c = 0; c < kFinishedColumns; ++c) call.out[index + c] = moert__f32_to_bf16(sums[c]);
 }
 
-// Choices of nobody are read as if they had the first row, so that no load waits for another's row.
-template <int kTopK> __device__ void addChoices(const Call &call, int64_t token, int64_t column, float (&sums)[kFinishedColumns]) {
-  const int topK = kTopK ? kTopK : call.topK;
-#pragma unroll(kTopK ? kTopK : 1)
-  for (int slot = 0; slot < topK; ++slot) {
-    const int64_t pair = token * topK + slot, row = call.rowOfPair[pair];
-    const float weight = call.weights[pair];
-    const float4 *from = reinterpret_cast<const float4 *>(call.results + (row < 0 ? 0 : row) * call.hidden + column);
-    const float4 low = from[0], high = from[1];
-    const float y[kFinishedColumns] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    if (row < 0) continue;
+__device__ inline void addColumns(float factor, float weight, const float4 &low, const float4 &high, float (&sums)[kFinishedColumns]) {
+  const float y[kFinishedColumns] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (int c = 0; c < kFinishedColumns; ++c) sums[c] = moert__routed_add(sums[c], y[c], weight, call.factor);
+  for (int c = 0; c < kFinishedColumns; ++c) sums[c] = moert__routed_add(sums[c], y[c], weight, factor);
+}
+
+// The results of some choices are on their way together. Those of nobody are read as if they had the first row, so that no load waits for a branch.
+template <int kTopK> __device__ void addChoices(const Call &call, int64_t token, int64_t column, float (&sums)[kFinishedColumns]) {
+  constexpr int kHeld = kTopK ? kTopK : 4;
+  const int topK = kTopK ? kTopK : call.topK;
+  for (int first = 0; first < topK; first += kHeld) {
+    int rows[kHeld];
+    float weights[kHeld];
+    float4 low[kHeld], high[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const bool isThere = first + i < topK;
+      const int64_t pair = token * topK + first + i;
+      rows[i] = isThere ? call.rowOfPair[pair] : -1;
+      weights[i] = isThere ? call.weights[pair] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const float4 *from = reinterpret_cast<const float4 *>(call.results + static_cast<int64_t>(max(rows[i], 0)) * call.hidden + column);
+      low[i] = from[0];
+      high[i] = from[1];
+    }
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (rows[i] >= 0) addColumns(call.factor, weights[i], low[i], high[i], sums);
   }
 }
 
