@@ -1,9 +1,10 @@
 //===- call.cuh - what the kernels of moe.grouped_matmul share ----------------------------------------===//
 //
-// Three kernels in turn: planGroups checks the offsets and counts the tiles of the groups, checkRowIds looks for the first id outside the rows, and a
-// product kernel, whose blocks take one tile after the other from the list that the plan describes. The host knows neither offsets nor tiles.
-// Each lets the next begin at once, which waits for its end: the plan has one block, the blocks of the others wait for nothing but the kernel in
-// front, and a product kernel only begins when all of checkRowIds have room. Nothing overlaps what is in front of the plan.
+// Three kernels in turn: planGroups checks the offsets and counts the tiles of the groups, checkRowIds looks for the first id outside the rows (and
+// so does gatherRows of sm90_warps.cuh, which takes its place), and a product kernel, whose blocks take one tile after the other from the list that
+// the plan describes. The host knows neither offsets nor tiles. Each lets the next begin at once, and waits for the end of the one in front before it
+// reads anything: the plan has one block, those of the others wait for nothing else, and a product kernel only begins when all of the second have
+// room.
 //
 // A product kernel says how it divides a group by a type with
 //
@@ -105,6 +106,7 @@ __device__ inline int64_t rowsOf(const Call &call, int64_t group) { return index
 // One block.
 template <typename Tiles> __global__ void __launch_bounds__(kWideThreads) planGroups(const __grid_constant__ Call call) {
   letNextBegin();
+  awaitStream();
   Plan *plan = call.plan;
   bool sound = offsetsAreSound(call);
   if (threadIdx.x == 0) {

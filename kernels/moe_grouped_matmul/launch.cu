@@ -235,7 +235,7 @@ const Product &chooseProduct(const Call &call, const Products &products) {
 
 // What is in front of the product kernel, which needs a plan.
 moert_status launchPlan(const Call &call, const Product &product, const moert_context *context) {
-  moert_status status = launch(context, product.plan, dim3(1), kWideThreads, 0, call);
+  moert_status status = launch(context, product.plan, Grid{1, kWideThreads, 0, true}, call);
   if (status) return status;
   if (product.kernel.isGathered) return launch(context, gatherRows, Grid{gridFor(ceilDivide(call.rows * (call.depth / 8), 256)), 256, 0, true}, call);
   return call.checksRowIds ? launch(context, checkRowIds, Grid{gridFor(ceilDivide(call.rows, 256)), 256, 0, true}, call) : MOERT_OK;

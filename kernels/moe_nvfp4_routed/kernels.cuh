@@ -1,7 +1,7 @@
 //===- kernels.cuh - moe.nvfp4_routed on devices ------------------------------------------------------===//
 //
-// In turn: planRoutes, orderRoutes, a grouped product to activations, requantize, a grouped product to results, finishTokens. A choice of an expert
-// has a row, those of an expert follow each other in the order of their pairs; rows have no padding.
+// In turn: planRoutes, orderRoutes (of few choices planRoutes does its work), a grouped product to activations, requantize, a grouped product to
+// results, finishTokens. A choice of an expert has a row, those of an expert follow each other in the order of their pairs; rows have no padding.
 //
 // Each kernel lets the next begin at once, and waits for the end of the one in front before it reads or writes: so all that are further in front have
 // ended, too. If the plan does not fit, no expert has rows, and nothing is written.
@@ -19,6 +19,7 @@ namespace routed {
 
 const int kThreads = 256;       // of a block, but for those of planRoutes, which have kWideThreads
 const int kIdsOfThread = 8;     // that one looks at before it places them
+const int kFewPairs = 256;      // that the block which plans also orders
 const int kEncoded = 4;         // numbers that a thread makes codes of
 const int kFinishedColumns = 8; // of the output, that a thread adds up
 
@@ -33,6 +34,7 @@ struct Call {
   uint16_t *out;
   float factor;
   bool accumulate;
+  bool ordersAtOnce;                // planRoutes orders the pairs
   bool readsVectors, writesVectors; // of states, of out
   moert__fault *fault;
   int op;
@@ -82,7 +84,8 @@ __device__ inline int64_t placeBins(const Call &call, const int *counts) {
   return static_cast<int64_t>(before >> 32);
 }
 
-__device__ inline void makePlan(const Call &call) {
+// Whether it fits.
+__device__ inline bool makePlan(const Call &call) {
   __shared__ int counts[MOERT__ROUTED_MAX_EXPERTS + 1];
   countBins(call, counts);
   const int64_t blocks = placeBins(call, counts);
@@ -99,6 +102,7 @@ __device__ inline void makePlan(const Call &call) {
     __syncthreads(); // all have been placed
     for (int64_t expert = threadIdx.x; expert <= call.experts; expert += kWideThreads) call.firstRow[expert] = 0;
   }
+  return isSound;
 }
 
 // Sixteen at a time: code times scale, which bf16 holds.
@@ -126,15 +130,6 @@ __device__ inline void decodeStates(const Call &call, int64_t block, int64_t blo
     to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
     to[1] = make_uint4(pairs[4], pairs[5], pairs[6], pairs[7]);
   }
-}
-
-// The first block makes the plan, the others numbers of the states.
-__global__ void __launch_bounds__(kWideThreads) planRoutes(const __grid_constant__ Call call) {
-  letNextBegin();
-  if (blockIdx.x == 0)
-    makePlan(call);
-  else
-    decodeStates(call, blockIdx.x - 1, gridDim.x - 1);
 }
 
 //===--- the order ----------------------------------------------------------------------------------===//
@@ -179,8 +174,23 @@ __device__ inline void placePairs(const Call &call, const Bin &bin) {
 }
 
 __device__ inline void fillEntries(const Call &call, int64_t from, int64_t to, int64_t block, int64_t blocks) {
-  for (int64_t entry = from + block * kThreads + threadIdx.x; entry < to; entry += blocks * kThreads)
+  for (int64_t entry = from + block * blockDim.x + threadIdx.x; entry < to; entry += blocks * blockDim.x)
     call.sortedIds[entry] = static_cast<int32_t>(call.pairs);
+}
+
+// By one block: a pair's place is the number of those of its bin in front of it.
+__device__ inline void orderAtOnce(const Call &call) {
+  __shared__ int bins[kFewPairs];
+  const int pair = static_cast<int>(threadIdx.x);
+  if (pair < call.pairs) bins[pair] = binOf(call, pair);
+  fillEntries(call, 0, call.entries, 0, 1);
+  __syncthreads(); // entries of pairs are written over
+  for (int bin = pair; bin <= call.experts; bin += kWideThreads)
+    for (int block = call.firstBlock[bin]; block < call.firstBlock[bin + 1]; ++block) call.expertIds[block] = bin - 1;
+  if (pair >= call.pairs) return;
+  int place = 0;
+  for (int before = 0; before < pair; ++before) place += bins[before] == bins[pair];
+  placePair(call, binAt(call, bins[pair]), place, pair);
 }
 
 // A block for each bin; those behind fill what is behind the plan.
@@ -197,6 +207,16 @@ __global__ void __launch_bounds__(kThreads) orderRoutes(const __grid_constant__ 
   for (int64_t block = bin.firstBlock + threadIdx.x; block < bin.endBlock; block += kThreads) call.expertIds[block] = bin.number - 1;
   placePairs(call, bin);
   fillEntries(call, bin.firstBlock * call.blockM + bin.count, bin.endBlock * call.blockM, 0, 1);
+}
+
+// The first block makes the plan, the others numbers of the states.
+__global__ void __launch_bounds__(kWideThreads) planRoutes(const __grid_constant__ Call call) {
+  letNextBegin();
+  awaitStream();
+  if (blockIdx.x > 0) return decodeStates(call, blockIdx.x - 1, gridDim.x - 1);
+  if (!makePlan(call) || !call.ordersAtOnce) return;
+  __syncthreads(); // all bins have been placed
+  orderAtOnce(call);
 }
 
 //===--- activations --------------------------------------------------------------------------------===//

@@ -10,6 +10,7 @@ namespace {
 using namespace routed;
 
 const unsigned kFewThreads = 64;                      // of a block of finishTokens, if it has little to do
+const int64_t kFewEntries = 16 * kWideThreads;        // that one block fills soon enough
 const int64_t kDecodeBlocks = 264, kTailBlocks = 132; // at most
 
 //===--- the call ---------------------------------------------------------------------------------===//
@@ -39,6 +40,7 @@ Call makeCall(const moert__nvfp4_routed &checked, moert_context *context) {
   call.out = checked.out;
   call.factor = checked.factor;
   call.accumulate = checked.accumulate;
+  call.ordersAtOnce = call.pairs <= kFewPairs && call.entries <= kFewEntries;
   call.readsVectors = isAligned(call.states, sizeof(uint2)) && call.stateStride % static_cast<int64_t>(sizeof(uint2)) == 0;
   call.writesVectors = isAligned(call.out, sizeof(uint4));
   call.fault = moert__context_fault(context);
@@ -74,9 +76,9 @@ moert_status allocateScratch(Call *call, moert_context *context) {
 moert_status launchPlan(const Call &call, const moert_context *context) {
   const unsigned decoders = gridFor(ceilDivide(call.tokens * (call.hidden / MOERT__ROUTED_SCALED), kWideThreads), kDecodeBlocks);
   const unsigned fillers = gridFor(ceilDivide(call.entries, kThreads * kIdsOfThread), kTailBlocks);
-  const moert_status status = launch(context, planRoutes, dim3(1 + decoders), kWideThreads, 0, call);
+  const moert_status status = launch(context, planRoutes, Grid{1 + decoders, kWideThreads, 0, true}, call);
   const unsigned bins = static_cast<unsigned>(call.experts + 1);
-  return status ? status : launch(context, orderRoutes, Grid{bins + fillers, kThreads, 0, true}, call);
+  return status || call.ordersAtOnce ? status : launch(context, orderRoutes, Grid{bins + fillers, kThreads, 0, true}, call);
 }
 
 moert_status launchActivations(const Call &call, const moert__nvfp4_routed &checked, moert_context *context) {
