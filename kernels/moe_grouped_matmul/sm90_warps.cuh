@@ -289,7 +289,7 @@ private:
     }
   }
 
-  // The copy engine may write where all lanes have read.
+  // The copy engine may write where all lanes have read: the fence waits for loads, which the arrival alone would overtake.
   __device__ void release() {
     wgmma::publish();
     __syncwarp();
