@@ -154,16 +154,24 @@ typedef struct fuzz_tensor {
   bool written;
 } fuzz_tensor;
 
+// Eight at a time: there may be many.
 static uint64_t hash_bytes(const unsigned char *bytes, size_t length) {
   uint64_t hash = UINT64_C(14695981039346656037);
-  for (size_t i = 0; i < length; ++i) hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+  for (size_t i = 0; i < length; i += 8) {
+    uint64_t word = 0;
+    memcpy(&word, bytes + i, length - i < 8 ? length - i : 8);
+    hash = (hash ^ word) * UINT64_C(1099511628211);
+  }
   return hash;
 }
 
+// Large tensors repeat their beginning.
 static void fill(fuzz_random *random, const moert_tensor *tensor, unsigned char *data, size_t bytes) {
+  const size_t period = 4096;
   bool wild = fuzz_chance(random, 10), ascends = tensor->ndim == 1 && fuzz_chance(random, 60);
   int64_t range = 1 + fuzz_below(random, 8);
-  for (size_t at = 0, unit = tensor->dtype.bits / 8u; unit && at + unit <= bytes; at += unit) {
+  const size_t unit = tensor->dtype.bits / 8u, own = ascends || bytes < period ? bytes : period;
+  for (size_t at = 0; unit && at + unit <= own; at += unit) {
     int64_t integer = fuzz_below(random, range) - (fuzz_chance(random, 5) ? 1 : 0);
     uint32_t bits = (uint32_t)fuzz_next(random) & (wild ? ~0u : 0x7fff3fffu);
     if (tensor->dtype.code == MOERT_CODE_INT || tensor->dtype.code == MOERT_CODE_UINT) {
@@ -174,6 +182,7 @@ static void fill(fuzz_random *random, const moert_tensor *tensor, unsigned char 
       if (unit > 4) memset(data + at + 4, 0x3f, unit - 4);
     }
   }
+  for (size_t at = own; at < bytes; at += own) memcpy(data + at, data, bytes - at < own ? bytes - at : own);
 }
 
 static int64_t bytes_of(const moert_tensor *tensor) {
