@@ -785,8 +785,8 @@ int main(int argc, char **argv) {
   return num_failures || !all;
 }
 
-// Sanitizers end the program when a request is too large unless told that NULL is an answer.
+// Sanitizers end the program when a request is too large unless told that NULL is an answer, and touch all memory that is to be zero.
 MOERT_API const char *__asan_default_options(void);
-MOERT_API const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+MOERT_API const char *__asan_default_options(void) { return "allocator_may_return_null=1:max_allocation_size_mb=1024"; }
 MOERT_API const char *__tsan_default_options(void);
-MOERT_API const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
+MOERT_API const char *__tsan_default_options(void) { return "allocator_may_return_null=1:max_allocation_size_mb=1024"; }
