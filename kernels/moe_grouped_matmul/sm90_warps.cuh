@@ -46,8 +46,8 @@ template <int kMostEights> struct WarpStages {
   static constexpr __device__ int depth(bool) { return kDepth; }
 };
 
-// The tiles of the same weights follow each other: they share them in the cache. Groups are cut into tiles of times eight rows, as evenly as that
-// goes.
+// The tiles of the same weights follow each other: they share them in the cache. Groups are cut into tiles of whole eights of rows, as evenly as
+// that goes.
 template <int kEights> struct WarpTiles {
   static __device__ int64_t width(const Call &call) { return WarpStages<kEights>::kWeightRows >> call.swiglu; } // columns of out
   static __device__ int64_t count(const Call &call, int64_t rows) { return ceilOf(rows, kEights * 8) * ceilOf(call.outColumns, width(call)); }

@@ -289,6 +289,21 @@ static void check_product(const Product *product) {
 
 //===--- products -----------------------------------------------------------------------------------===//
 
+// Further runs have the bits that were downloaded last. In front of each `others`, if there, is written, so that no operand is left in the cache.
+static void check_repeats(gpu_rank *rank, const Product *product, int runs, gpu_buffer *others) {
+  gpu_buffer *out = product->out.buffer;
+  unsigned char *first = malloc(out->bytes + 1);
+  memcpy(first, out->host, out->bytes);
+  for (int run = 0; run < runs; ++run) {
+    gpu_fill(out, GPU_POISON);
+    if (others) gpu_fill(others, (unsigned char)run);
+    CHECK_OK(multiply_and_wait(rank, product, NULL));
+    gpu_download(out);
+    CHECK(memcmp(first, out->host, out->bytes) == 0);
+  }
+  free(first);
+}
+
 // Five runs have the same bits.
 static void body_product(gpu_rank *rank) {
   Product product;
@@ -296,15 +311,7 @@ static void body_product(gpu_rank *rank) {
   CHECK_OK(multiply_and_wait(rank, &product, NULL));
   check_product(&product);
   if (strcmp(product.what.dtype, "f32") == 0) gpu_result("out", product.out.buffer);
-  unsigned char *first = malloc(product.out.buffer->bytes + 1);
-  memcpy(first, product.out.buffer->host, product.out.buffer->bytes);
-  for (int run = 0; run < 4 && rank->cuda; ++run) {
-    gpu_fill(product.out.buffer, GPU_POISON);
-    CHECK_OK(multiply_and_wait(rank, &product, NULL));
-    gpu_download(product.out.buffer);
-    CHECK(memcmp(first, product.out.buffer->host, product.out.buffer->bytes) == 0);
-  }
-  free(first);
+  if (rank->cuda) check_repeats(rank, &product, 4, NULL);
 }
 
 // The library's choice and the generic kernel.
@@ -371,19 +378,9 @@ static void body_evicted(gpu_rank *rank) {
   Product product;
   if (!rank->cuda) return;
   make_product(rank, rank->user, &product);
-  gpu_buffer *others = gpu_new(rank, "ui8", 1, more_than_cache);
   CHECK_OK(multiply_and_wait(rank, &product, NULL));
   gpu_download(product.out.buffer);
-  unsigned char *first = malloc(product.out.buffer->bytes + 1);
-  memcpy(first, product.out.buffer->host, product.out.buffer->bytes);
-  for (int run = 0; run < 10; ++run) {
-    gpu_fill(product.out.buffer, GPU_POISON);
-    gpu_fill(others, (unsigned char)run);
-    CHECK_OK(multiply_and_wait(rank, &product, NULL));
-    gpu_download(product.out.buffer);
-    CHECK(memcmp(first, product.out.buffer->host, product.out.buffer->bytes) == 0);
-  }
-  free(first);
+  check_repeats(rank, &product, 10, gpu_new(rank, "ui8", 1, more_than_cache));
 }
 
 // NaN, infinities, zeros of both signs in the rows of f32.
