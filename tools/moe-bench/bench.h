@@ -53,6 +53,7 @@ struct Options {
   int num_cases;
   const char *names[MAX_NAMES]; // of steps; none: all
   int num_names;
+  const char *part; // of the names of cases; NULL: all
   int64_t tokens[MAX_TOKEN_COUNTS];
   int num_tokens;
   int32_t ranks; // 0: one on each GPU
@@ -65,6 +66,7 @@ struct Options {
 Exit options_parse(int count, char **arguments, Options *options);
 void options_help(void);
 bool options_name(const Options *options, const char *step);
+bool options_name_case(const Options *options, const Case *what);
 
 //===--- ceilings.c -----------------------------------------------------------------------------------===//
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPLAYS = 31, QUICK_REPLAYS = 9, MAX_TOKENS = 1 << 20 };
+enum { REPLAYS = 31, QUICK_REPLAYS = 9, MAX_TOKENS = 1 << 20, MAX_CASE_NAME = 128 };
 
 static Exit refuse(const char *option, const char *operand, const char *expected) {
   fprintf(stderr, "moe-bench: %s %s: expected %s\n", option, operand, expected);
@@ -38,6 +38,14 @@ static Exit check_names(const Options *options) {
   for (int i = 0; i < options->num_names; ++i)
     if (!is_step(options, options->names[i])) return refuse("--op", options->names[i], "a name that --list prints");
   return BENCH_OK;
+}
+
+static Exit set_case(Options *options, const char *operand) { return options->part = operand, BENCH_OK; }
+
+static Exit check_case(const Options *options) {
+  for (int i = 0; i < options->num_cases; ++i)
+    if (options_name_case(options, &options->cases[i])) return BENCH_OK;
+  return refuse("--case", options->part, "a part of a case that --list prints, of an op that --op names");
 }
 
 // Likewise.
@@ -85,6 +93,7 @@ static const struct {
   Exit (*set)(Options *options, const char *operand);
   size_t flag; // of options without an operand: the bool that they set
 } rows[] = {{"--op", "NAME", "measure this op; may be given several times. Default: all", set_op, 0},
+            {"--case", "TEXT", "measure only cases with this in what --list prints behind the op, such as fp8", set_case, 0},
             {"--tokens", "LIST", "tokens of each rank, such as 1,64,512", set_tokens, 0},
             {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default: one on each GPU; of formats: 1", set_ranks, 0},
             {"--compare", "generic", "measure the generic kernels too, in turn with the library's choice", set_compare, 0},
@@ -137,6 +146,7 @@ Exit options_parse(int count, char **arguments, Options *options) {
   }
   set_defaults(options);
   Exit exit = check_names(options);
+  if (!exit) exit = check_case(options);
   return exit ? exit : check_compare(options);
 }
 
@@ -156,4 +166,13 @@ bool options_name(const Options *options, const char *step) {
   for (int i = 0; i < options->num_names; ++i)
     if (strcmp(options->names[i], step) == 0) return true;
   return options->num_names == 0;
+}
+
+bool options_name_case(const Options *options, const Case *what) {
+  char name[MAX_CASE_NAME];
+  snprintf(name, sizeof name, "%s, %s", what->variant, what->dtype);
+  bool named = !options->part || strstr(name, options->part);
+  for (int step = 0; step < what->num_steps && named; ++step)
+    if (options_name(options, what->steps[step].name)) return true;
+  return false;
 }

@@ -101,12 +101,6 @@ static void run_case(Member *member, const Case *what, int64_t tokens) {
   work_close(work);
 }
 
-static bool names_case(const Options *options, const Case *what) {
-  bool named = false;
-  for (int step = 0; step < what->num_steps; ++step) named |= options_name(options, what->steps[step].name);
-  return named;
-}
-
 static void run_tokens(Member *member, const Case *what) {
   const Options *options = member->team->options;
   int count = what->tokens ? 1 : options->num_tokens;
@@ -139,7 +133,7 @@ static void *run_member(void *data) {
   well = members_are_well(member);
   if (!well) atomic_store(&team->any_failed, true);
   for (int i = 0; i < options->num_cases && well; ++i)
-    if (names_case(options, &options->cases[i])) run_tokens(member, &options->cases[i]);
+    if (options_name_case(options, &options->cases[i])) run_tokens(member, &options->cases[i]);
   team->procedure->end(member);
   moert_context_destroy(member->work->context);
   return NULL;
