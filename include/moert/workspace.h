@@ -22,7 +22,7 @@ typedef struct moert_workspace_info {
 /* Metainfo: the byte offset of each region from the start of a rank's slab, the same on all ranks. */
 enum {
   MOERT_METAINFO_FLAG_VAL = 0,                  /* u32: epoch of this rank's last dispatch, combine or all-reduce */
-  MOERT_METAINFO_LOCAL_TOKEN_COUNTER = 1,       /* u32: a counter for kernels */
+  MOERT_METAINFO_LOCAL_TOKEN_COUNTER = 1,       /* u32: reserved */
   MOERT_METAINFO_SEND_COUNTERS = 2,             /* i32[ep_size]: rows sent to each rank */
   MOERT_METAINFO_RECV_COUNTERS = 3,             /* i32[ep_size]: rows received from each rank */
   MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS = 4, /* u32[ep_size]: epoch at which each rank had sent its rows or its part */
@@ -49,7 +49,8 @@ enum {
                                    grouped */
   MOERT_WORKSPACE_RECV_TOPK_INDICES, /* i32[ep_size][R][top_k]: place among the rows of (source, expert) */
   MOERT_WORKSPACE_COMBINE_ARRIVALS,  /* rows that a combine brings back, [ep_size][R], as TOPK_SEND_INDICES counts them */
-  MOERT_WORKSPACE_TURNS,             /* counters of the blocks of an all-reduce, and of an exchange of few tokens */
+  MOERT_WORKSPACE_TURNS,             /* counters of the blocks of an exchange or an all-reduce */
+  MOERT_WORKSPACE_BLOCK_COUNTS,      /* i32[ep_size + COUNTED_EXPERTS][MOST_BLOCKS]: rows for each rank, and for each expert, of a block's tokens */
   MOERT_WORKSPACE_REDUCTION_PACKETS, /* [2][ep_size]: parts of an all-reduce as each rank sends them, by parity of the epoch */
   MOERT_WORKSPACE_REDUCTION_FLAGS,   /* u32[2][rows][4]: epoch at which each quarter of a row of an all-reduce had arrived */
   MOERT_WORKSPACE_REDUCTION_ROWS,    /* [2][rows]: parts of this rank's tokens, and sums of all tokens */
@@ -63,7 +64,9 @@ enum {
   MOERT_WORKSPACE_MAX_GROUPED_EXPERTS = 4096, /* n_experts of a dispatch with layout expert_grouped on devices */
   MOERT_WORKSPACE_FEW_TOKENS = 128,           /* R, at most, of exchanges by FEW_ROWS */
   MOERT_WORKSPACE_STATE_BYTES = 256,
-  MOERT_WORKSPACE_TURNS_BYTES = 128
+  MOERT_WORKSPACE_TURNS_BYTES = 128,
+  MOERT_WORKSPACE_COUNTED_EXPERTS = 512, /* n_experts, at most, whose rows blocks of a dispatch count for each other */
+  MOERT_WORKSPACE_MOST_BLOCKS = 160      /* blocks, at most, that do */
 };
 
 typedef struct moert_workspace_layout {
@@ -156,6 +159,7 @@ static inline moert_workspace_layout moert_workspace_lay_out(const moert_workspa
                  {MOERT_WORKSPACE_GROUP_COUNTS, 8 * (MOERT_WORKSPACE_MAX_GROUPED_EXPERTS + 2 * ranks)},
                  {MOERT_WORKSPACE_RECV_TOPK_INDICES, choices * ranks},
                  {MOERT_WORKSPACE_TURNS, MOERT_WORKSPACE_TURNS_BYTES},
+                 {MOERT_WORKSPACE_BLOCK_COUNTS, 4 * (ranks + MOERT_WORKSPACE_COUNTED_EXPERTS) * MOERT_WORKSPACE_MOST_BLOCKS},
                  {MOERT_WORKSPACE_REDUCTION_PACKETS, 2 * ranks * moert_workspace_packet_tokens(info) * moert_workspace_packet_row(info)},
                  {MOERT_WORKSPACE_REDUCTION_FLAGS, 2 * 4 * MOERT_WORKSPACE_QUARTERS * moert_workspace_rows(info)},
                  {MOERT_WORKSPACE_REDUCTION_ROWS, 2 * moert_workspace_rows(info) * moert_workspace_align(info->dispatch_bytes_per_token)},

@@ -3,7 +3,7 @@
 // One thread, the mover, takes rows from global memory, or what other warps make of them, through stages of shared memory to one or more places, on
 // any GPU. It needs no registers for what is on its way, so that few multiprocessors fill a link; and it learns that what it has stored is there.
 // To tell others takes a fence, which lasts until all that the multiprocessor has on its way is there: a thread of another warp, the teller, does
-// that, and the mover goes on.
+// that, and the mover goes on. Where nobody has to know of pieces before all are there, there is no teller, and another mover instead.
 //
 // Addresses and sizes are multiples of 16 bytes.
 //
@@ -168,13 +168,14 @@ private:
   Cursor cursor;
 };
 
-// The mover says how far it has come so often that it is less than 2 * kUnfinished pieces behind.
-//
-// `tells`: it does what a teller does, of two pieces at a time: where it waits for the link anyhow, that is a little sooner.
+// Who tells of pieces: a teller, to which the mover says how far it has come so often that it is less than 2 * kUnfinished pieces behind; the mover
+// itself, of `batch` pieces at a time, which is a little sooner where it waits for the link anyhow; or nobody.
+enum class Telling { byTeller, byMover, never };
+
 template <int kStages, int kPitch, typename Cursor> class Stores {
 public:
-  __device__ Stores(Barriers *barriers, char *stages, const Cursor &cursor, bool tells)
-      : barriers(barriers), stages(stages), tells(tells), cursor(cursor), teller(cursor) {}
+  __device__ Stores(Barriers *barriers, char *stages, const Cursor &cursor, Telling telling, uint32_t batch = 0)
+      : barriers(barriers), stages(stages), telling(telling), batch(batch), cursor(cursor), teller(cursor) {}
 
   __device__ uint32_t count() const { return stored; }
 
@@ -187,19 +188,21 @@ public:
     closeGroup();
     ++stored;
     awaitReads<1>();
-    const bool isDue = tells ? stored - teller.count() >= kUnfinished + 2 : stored < kMany || stored % kUnfinished == 0;
-    if (stored <= kUnfinished || !isDue) return true;
-    awaitStores<kUnfinished>();
-    if (tells)
-      teller.tell(stored - kUnfinished);
-    else
+    if (telling == Telling::never) return true;
+    if (telling == Telling::byMover) {
+      if (stored - teller.count() < batch) return true;
+      awaitStores<0>();
+      teller.tell(stored);
+    } else if (stored > kUnfinished && (stored < kMany || stored % kUnfinished == 0)) {
+      awaitStores<kUnfinished>();
       storeShared(&barriers->moved, static_cast<int>(stored) - kUnfinished);
+    }
     return true;
   }
 
   __device__ void finish() {
     awaitStores<0>();
-    if (tells)
+    if (telling == Telling::byMover)
       teller.tell(stored);
     else
       storeShared(&barriers->moved, ~static_cast<int>(stored));
@@ -208,15 +211,17 @@ public:
 private:
   Barriers *barriers;
   char *stages;
-  const bool tells;
+  const Telling telling;
+  const uint32_t batch;
   uint32_t stored = 0;
   Cursor cursor;
   Teller<Cursor> teller;
 };
 
 // Moves all pieces, by way of so many stages; once in the life of the barriers.
-template <int kStages, typename Cursor> __device__ void moveAll(Barriers *barriers, char *stages, const Cursor &cursor, bool tells) {
-  Stores<kStages, kStageBytes, Cursor> stores(barriers, stages, cursor, tells);
+template <int kStages, typename Cursor>
+__device__ void moveAll(Barriers *barriers, char *stages, const Cursor &cursor, Telling telling, uint32_t batch = 0) {
+  Stores<kStages, kStageBytes, Cursor> stores(barriers, stages, cursor, telling, batch);
   Cursor loads = cursor;
   Piece piece;
   bool hasMore = true;
@@ -234,7 +239,7 @@ template <int kStages, typename Cursor> __device__ void moveAll(Barriers *barrie
 
 // Likewise, of stages that others fill, `kPitch` bytes from each to the next.
 template <int kStages, int kPitch, typename Cursor> __device__ void moveFilled(Barriers *barriers, char *stages, const Cursor &cursor) {
-  Stores<kStages, kPitch, Cursor> stores(barriers, stages, cursor, false);
+  Stores<kStages, kPitch, Cursor> stores(barriers, stages, cursor, Telling::byTeller);
   while (stores.storeNext())
     if (stores.count() > 1) arrive(&barriers->free[(stores.count() - 2) % kStages]);
   stores.finish();

@@ -23,7 +23,6 @@
 
 #include "kernels/common/fused.cuh"
 #include "kernels/common/packets.cuh"
-#include "kernels/common/turns.cuh"
 
 namespace few {
 
@@ -99,18 +98,31 @@ __device__ inline void clearVector(char *at) { *reinterpret_cast<uint4 *>(at) = 
 
 __device__ inline bool isZero(const uint4 &vector) { return (vector.x | vector.y | vector.z | vector.w) == 0; }
 
-// By a warp: a vector of each lane in each unit that there is. Behind a row's end they are 0.
-template <int kUnits, typename Mine>
-__device__ void sendUnits(const Round &round, const Begun &begun, const FewRows &rows, char *room, const Mine &units,
-                          const uint4 (&vectors)[kUnits]) {
+// By a warp, of a vector of each lane in each unit: in lane i, which vectors of unit i are 0.
+template <int kUnits> __device__ uint32_t zerosOf(const uint4 (&vectors)[kUnits]) {
+  uint32_t mine = 0;
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    if (!units.has(i)) break;
-    const uint4 &vector = vectors[i];
-    if (!isZero(vector)) storePacket(vectorAt(room, units[i]), vector.x, vector.y, vector.z, vector.w);
-    const uint32_t zeros = __ballot_sync(~0u, isZero(vector));
-    if (laneNumber() == 0) storePacket(headerAt(rows, room, units[i]), zeros, round.hash, 0, begun.epoch);
+    const uint32_t zeros = __ballot_sync(~0u, isZero(vectors[i]));
+    if (laneNumber() == i) mine = zeros;
   }
+  return mine;
+}
+
+// By a warp: the vectors of the units that there are. Behind a row's end they are 0.
+template <int kUnits, typename Mine> __device__ void sendVectors(char *room, const Mine &units, const uint4 (&vectors)[kUnits]) {
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    const uint4 &vector = vectors[i];
+    if (units.has(i) && !isZero(vector)) storePacket(vectorAt(room, units[i]), vector.x, vector.y, vector.z, vector.w);
+  }
+}
+
+// And their headers, each by a lane. `zeros`: as `zerosOf` has them.
+template <int kUnits, typename Mine>
+__device__ void sendHeaders(const Round &round, const Begun &begun, const FewRows &rows, char *room, const Mine &units, uint32_t zeros) {
+  const int lane = laneNumber();
+  if (lane < kUnits && units.has(lane)) storePacket(headerAt(rows, room, units[lane]), zeros, round.hash, 0, begun.epoch);
 }
 
 enum class Coming { here, none, failed };
@@ -120,31 +132,29 @@ enum class Coming { here, none, failed };
 template <int kMost, int kUnits, typename Mine, typename IsNone>
 __device__ Coming receiveFirst(const Round &round, const Begun &begun, const FewRows &rows, int source, char *room, const Mine &units,
                                const IsNone &isNone, uint4 (&vectors)[kUnits]) {
+  const int lane = laneNumber();
+  const bool hasHeader = lane < kMost && units.has(lane);
+  const char *headerOfLane = headerAt(rows, room, units[hasHeader ? lane : 0]);
   bool isHere = true;
   const auto look = [&] {
-    uint4 headers[kMost];
     const bool none = isNone();
-    isHere = true;
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) vectors[i] = loadPacket(vectorAt(room, units[units.has(i) ? i : 0]));
+    const uint4 header = loadPacket(headerOfLane);
+    isHere = header.w == begun.epoch && header.y == round.hash;
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
-      const int unit = units[units.has(i) ? i : 0];
-      vectors[i] = loadPacket(vectorAt(room, unit));
-      headers[i] = loadPacket(headerAt(rows, room, unit));
+      const uint32_t zeros = __shfl_sync(~0u, header.x, i);
+      isHere = isHere && (!isZero(vectors[i]) || (zeros >> lane & 1) != 0);
     }
-#pragma unroll
-    for (int i = 0; i < kMost; ++i)
-      isHere =
-          isHere && headers[i].w == begun.epoch && headers[i].y == round.hash && (!isZero(vectors[i]) || (headers[i].x >> laneNumber() & 1) != 0);
     return isHere || none ? kHere : source;
   };
   if (!awaitWarp(round, begun, look)) return Coming::failed;
   if (!__all_sync(~0u, isHere)) return Coming::none;
 #pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    if (!units.has(i)) break;
-    clearVector(vectorAt(room, units[i]));
-    if (laneNumber() == 0) clearVector(headerAt(rows, room, units[i]));
-  }
+  for (int i = 0; i < kMost; ++i)
+    if (units.has(i)) clearVector(vectorAt(room, units[i]));
+  if (hasHeader) clearVector(headerAt(rows, room, units[lane]));
   return Coming::here;
 }
 
@@ -160,33 +170,11 @@ __device__ Coming receiveUnits(const Round &round, const Begun &begun, const Few
 __device__ inline Begun readFew(const FewRows &rows) {
   const volatile moert__slab_state *state = rows.state;
   const int failed = state->failed, full = state->full;
-  return {rows.state->mask & rows.mask, epochAfter(*rows.last), (failed | full) != 0};
+  return {rows.state->mask & rows.mask, epochAfter(*rows.last), (failed | full) != 0, rows.turns->number};
 }
 
 // By the first lane of a block's last warp, behind a barrier of the block.
-__device__ inline void countBegun(const FewRows &rows, const Begun &begun, uint32_t turn) { beginTurn(rows.turns, turn, rows.last, begun.epoch); }
-
-// By a warp of block 0: until `look`, which says of a peer whether what it tells is here, finds that of all of them, and all have begun the same.
-// False if the round has failed.
-template <typename Look> __device__ bool awaitBegun(const Round &round, const Begun &begun, const Look &look) {
-  const int ranks = round.exchange.watch.ranks, lane = laneNumber();
-  bool goesOn = true;
-  for (int first = 0; goesOn && first < ranks; first += 32) {
-    const int peer = first + lane;
-    const bool waits = peer < ranks && takesPart(begun, peer);
-    unsigned long long announced = 0;
-    const auto both = [&] {
-      if (!waits) return kIdle;
-      announced = loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch));
-      const bool isHere = look(peer);
-      return isHere && static_cast<uint32_t>(announced) == begun.epoch ? kHere : peer;
-    };
-    goesOn = awaitWarp(round, begun, both);
-    const bool differs = goesOn && waits && announced != announcementOf(round, begun) && failDifference(round, begun, peer);
-    goesOn = !__any_sync(~0u, differs) && goesOn;
-  }
-  return goesOn;
-}
+__device__ inline void countBegun(const FewRows &rows, const Begun &begun) { beginTurn(rows.turns, begun.turn, rows.last, begun.epoch); }
 
 //===--- launches ---------------------------------------------------------------------------------===//
 

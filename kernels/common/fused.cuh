@@ -1,15 +1,17 @@
 //===- fused.cuh - exchanges that are one kernel ----------------------------------------------------------===//
 //
 // All blocks of the kernel push rows to the slabs of the peers, and wait for what the peers push here. A block has workers, a thread that keeps the
-// copy engine busy, the mover, and one that tells peers of what it has moved, the teller. It
+// copy engine busy, the mover, and one that tells peers of what it has moved, the teller, or another mover. It
 //
-//   begins     `readRound`, `shareBegin`: reads the epoch and the words of failure; block 0 announces to the peers what this rank does
+//   begins     `readRound`, `shareBegin`, `countBegun`: reads the epoch and the words of failure; block 0 announces to the peers what this rank
+//              does, and the last block to begin ends the epoch
 //   pushes     rows, and sets the flag of each, a word, to the epoch
-//   receives   rows whose flags have come (`await`)
-//   completes  a dispatch: `completePush` adds a block's share to this rank's counters at all ranks; they have all rows when a counter is whole
-//   leaves     `leaveRound`: the last block to do so ends the epoch, and if a block has failed fills the outputs with ones
+//   receives   rows whose flags have come (`awaitWarp`)
+//   completes  a dispatch: `addShare` adds a block's share to this rank's counters at all ranks; they have all rows when a counter is whole
+//   leaves     `leaveTurn`: if a block has failed, one that has fills the outputs with ones when all others have left
 //
-// Pushing never waits. A rank that waits for another has therefore sent all that the others wait for, and blames the right one when time is up.
+// Pushing never waits for a peer. A rank that waits for another has therefore sent all that the others wait for, and blames the right one when time
+// is up.
 //
 // Flags and counters say that what was pushed can be read, in the terms of the memory model of PTX as in exchange.cuh. What the copy engine has
 // stored is visible to the mover when its group is complete, and that is before the word that the teller reads; what workers store is before their
@@ -18,7 +20,7 @@
 // the fence of the thread that adds a share. What peers write may not be read through the read-only path, for it changes while the kernel runs.
 //
 // Nobody waits for permission to push. Rows of a dispatch go where the peer has read those of the dispatch before: the peer has begun the combine in
-// between, for this rank has awaited that (`awaitPeers`), and a rank begins when its kernels before have ended. Rows of a combine go where the peer
+// between, for this rank has awaited that (`awaitBegun`), and a rank begins when its kernels before have ended. Rows of a combine go where the peer
 // has read those of the combine before, for all its blocks have completed the dispatch since. A counter is set to zero by the rank that it is whole
 // at, before anybody adds to it again, for the first reason.
 //
@@ -30,6 +32,7 @@
 
 #include "kernels/common/bulk.cuh"
 #include "kernels/common/exchange.cuh"
+#include "kernels/common/turns.cuh"
 
 namespace fused {
 
@@ -38,7 +41,6 @@ const int kThreads = 256;
 const int kWarps = kThreads / 32;
 const int kBlocksPerSm = 2;       // that fit, of any kernels
 const uint32_t kWhole = 1u << 12; // a counter that has all shares
-const uint32_t kFailedBlock = 1u << 16;
 
 // A multiprocessor has four register files, over which a block's warps are spread. The compiler reckons with whole quarters: what a block has of one
 // is then no more than half of it, and another block fits beside it whatever the warps of each begin with.
@@ -61,7 +63,8 @@ struct Round {
 struct Begun {
   unsigned long long mask; // of the ranks that take part
   uint32_t epoch;
-  bool fails; // until `shareBegin`: the workspace stands in error
+  bool fails;    // until `shareBegin`: the workspace stands in error
+  uint32_t turn; // its number (turns.cuh)
 };
 
 __device__ inline bool takesPart(const Begun &begun, int rank) { return (begun.mask >> rank & 1) != 0; }
@@ -109,12 +112,14 @@ __device__ inline void addRelaxed(uint32_t *word, uint32_t value) {
 // The first thread that claims the failure of a round reports it.
 __device__ inline bool claimFailure(const Exchange &exchange) { return atomicExch(&stateOf(exchange)->failed, 1) == 0; }
 
+__device__ inline Turns *turnsOf(const Round &round) { return regionOf<Turns>(round.exchange, MOERT_WORKSPACE_TURNS); }
+
 // By every thread, with one latency; whether the round can go on is known behind `shareBegin`.
 __device__ inline Begun readRound(const Round &round) {
   const moert__slab_state *state = stateOf(round.exchange);
   const int failed = state->failed, full = state->full;
-  const uint32_t last = *regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL);
-  return {state->mask & round.exchange.mask, epochAfter(last), (failed | full) != 0};
+  const uint32_t last = *regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL), turn = turnsOf(round)->number;
+  return {state->mask & round.exchange.mask, epochAfter(last), (failed | full) != 0, turn};
 }
 
 template <typename Check> __device__ bool canBegin(const Round &round, bool stands, const Check &check) {
@@ -133,6 +138,12 @@ template <typename Check> __device__ void shareBegin(const Round &round, const C
   begun->fails = __syncthreads_or(fails);
   if ((round.parts & kSignal) && !begun->fails && blockIdx.x == 0 && peer < round.exchange.watch.ranks && takesPart(*begun, peer))
     storeRelaxed(announcementAt(round.exchange, peer, round.exchange.watch.rank, begun->epoch), announcementOf(round, *begun));
+}
+
+// By a thread of each block, behind `shareBegin`.
+__device__ inline void countBegun(const Round &round, const Begun &begun) {
+  uint32_t *last = round.parts & kReceive ? regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL) : nullptr; // who pushes only is not the last
+  beginTurn(turnsOf(round), begun.turn, last, begun.epoch);
 }
 
 //===--- workers ----------------------------------------------------------------------------------===//
@@ -159,25 +170,30 @@ using bulk::storeShared;
 struct Progress {
   int handed;  // by the workers: tiles, or rows, that the mover may take
   int covered; // and whose flags the teller may set, once the mover's part is done and it has made a fence
-  int ended;   // by the teller: those whose rows are where they belong
+  // By the teller, in the first word: those whose rows are where they belong. By each of two movers: those that it does not look at any more, and all
+  // when its rows are there.
+  int ended[2];
 };
 
 __device__ inline void awaitProgress(const int *word, int value) {
   while (loadShared(word) < value) {}
 }
 
-// All blocks' shares add up to kWhole.
-__device__ inline uint32_t shareOf(unsigned block) { return (block + 1) * kWhole / gridDim.x - block * kWhole / gridDim.x; }
+__device__ inline int endedOf(const Progress &progress) { return min(loadShared(&progress.ended[0]), loadShared(&progress.ended[1])); }
 
-// All workers of a block, when all their rows are stored; the mover's are when the teller has come to `ended`.
-__device__ inline void completePush(const Round &round, const Begun &begun, int field, const Progress &progress, int ended) {
-  syncWorkers();
-  const int rank = round.exchange.watch.rank, peer = static_cast<int>(threadIdx.x);
-  if (peer >= round.exchange.watch.ranks || !takesPart(begun, peer)) return;
-  awaitProgress(&progress.ended, ended);
-  if (!(round.parts & kSignal)) return;
+__device__ inline void awaitEnded(const Progress &progress, int value) {
+  while (endedOf(progress) < value) {}
+}
+
+// Adds the share of one of `count` parts of what all blocks push, when all its stores are made: by the threads from `first` on, of which there are
+// `step`, each for some ranks.
+__device__ inline void addShare(const Round &round, const Begun &begun, int field, uint32_t part, uint32_t count, int first, int step) {
+  const int rank = round.exchange.watch.rank, ranks = round.exchange.watch.ranks;
+  if (!(round.parts & kSignal) || round.stop != kGoOn || first >= ranks) return;
+  const uint32_t share = (part + 1) * kWhole / count - part * kWhole / count;
   fenceSystem();
-  addRelaxed(regionOf<uint32_t>(round.exchange, peer, field) + rank, shareOf(blockIdx.x));
+  for (int peer = first; peer < ranks; peer += step)
+    if (takesPart(begun, peer)) addRelaxed(regionOf<uint32_t>(round.exchange, peer, field) + rank, share);
 }
 
 //===--- waiting ----------------------------------------------------------------------------------===//
@@ -244,50 +260,11 @@ static __device__ __noinline__ void showLongWait(const Round &round, Begun begun
   storeRelease(&watch.fault->waiting, begun.epoch | op | what | static_cast<unsigned long long>(peer + 1) << MOERT__WAITING_PEER);
 }
 
-// By one thread that has not seen what it looks for: whether there is nothing to wait for any more. Reports why, unless somebody has.
-template <typename Look>
-__device__ bool givesUp(const Round &round, const Begun &begun, int peer, bool isLong, unsigned long long deadline, const Look &look) {
-  const int kind = lookAround(round, begun, peer, deadline);
-  const bool fails = kind > 0 && look() >= 0; // what a peer did before it failed counts
-  if (fails) failRound(round, begun, peer, kind);
-  if (isLong) showLongWait(round, begun, peer);
-  return fails || kind == kReported;
-}
-
-enum class Arrival { notYet, over, failed };
-
-// `look` says of what this thread looks at which peer it has not come from, -1: it is here. All workers of a block call this. Unless `waits`, it
-// looks once.
-template <typename Look> __device__ Arrival await(const Round &round, const Begun &begun, bool waits, const Look &look) {
-  const unsigned kLookAroundEvery = 32, kEager = 256, kLong = 8192;
-  __shared__ int first;
-  unsigned long long deadline = 0;
-  bool goesOn = true;
-  unsigned turn = 0;
-  for (; goesOn; ++turn) {
-    const int missing = look();
-    if (!anyWorker(missing >= 0)) break;
-    if (!waits) return Arrival::notYet;
-    if (turn % kLookAroundEvery != kLookAroundEvery - 1) continue;
-    if (!deadline) deadline = now() + static_cast<unsigned long long>(round.exchange.watch.timeout_ns);
-    const int bid = missing * kThreads + static_cast<int>(threadIdx.x);
-    if (threadIdx.x == 0) first = MOERT_MAX_RANKS * kThreads;
-    syncWorkers();
-    if (missing >= 0) atomicMin(&first, bid);
-    syncWorkers();
-    const bool gone = missing >= 0 && bid == first && givesUp(round, begun, missing, turn > kLong, deadline, look); // one thread, for the first peer
-    goesOn = !anyWorker(gone);
-    if (turn > kEager) __nanosleep(500);
-  }
-  if (turn > kLong && threadIdx.x == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
-  return goesOn ? Arrival::over : Arrival::failed;
-}
-
 // What a lane of a warp says that has come, and that it has nothing to wait for.
 const int kHere = -1, kIdle = -2;
 
-// Likewise, by a whole warp that waits without the others of its block: until all lanes see what they look for, or one does. `look` says which peer
-// it has not come from, kHere or kIdle. False if the round has failed.
+// By a whole warp, which waits without the others of its block: until all lanes see what they look for, or one does. `look` says which peer it has
+// not come from, kHere or kIdle. False if the round has failed.
 template <bool kOneIsEnough = false, typename Look> __device__ bool awaitWarp(const Round &round, const Begun &begun, const Look &look) {
   // Milliseconds: to look at peers' statuses is to read from the host's memory, which holds up all that the multiprocessor stores.
   const unsigned kLookAroundEvery = 4096, kLong = 8192, kAll = ~0u, lane = threadIdx.x % 32;
@@ -300,8 +277,13 @@ template <bool kOneIsEnough = false, typename Look> __device__ bool awaitWarp(co
     if (!deadline) deadline = now() + static_cast<unsigned long long>(round.exchange.watch.timeout_ns);
     const unsigned bid = missing < 0 ? ~0u : static_cast<unsigned>(missing) * 32 + lane;
     const bool isFirst = bid == __reduce_min_sync(kAll, bid);
-    const bool gone = missing >= 0 && isFirst && givesUp(round, begun, missing, turn > kLong, deadline, look);
-    if (__any_sync(kAll, gone)) return false;
+    const int kind = missing >= 0 && isFirst ? lookAround(round, begun, missing, deadline) : 0;
+    if (__any_sync(kAll, kind != 0)) {
+      const bool fails = look() >= 0 && kind > 0; // what a peer did before it failed counts
+      if (fails) failRound(round, begun, missing, kind);
+      if (__any_sync(kAll, fails || kind == kReported)) return false;
+    }
+    if (missing >= 0 && isFirst && turn > kLong) showLongWait(round, begun, missing);
     __nanosleep(500);
   }
   if (turn > kLong && lane == 0) storeRelease(&round.exchange.watch.fault->waiting, 0ull);
@@ -309,69 +291,52 @@ template <bool kOneIsEnough = false, typename Look> __device__ bool awaitWarp(co
   return true;
 }
 
-// By a warp: until all peers have begun the same. Whatever they did before is over then.
-__device__ inline bool awaitPeers(const Round &round, const Begun &begun) {
-  const int ranks = round.exchange.watch.ranks, lane = static_cast<int>(threadIdx.x) % 32;
-  if (!(round.parts & kSignal)) return true;
+// By a warp of block 0: until `look`, which says of a peer whether what it tells is here, finds that of all of them, and all have begun the same.
+// False if the round has failed.
+template <typename Look> __device__ bool awaitBegun(const Round &round, const Begun &begun, const Look &look) {
+  const int ranks = round.exchange.watch.ranks, lane = laneNumber();
+  bool goesOn = true;
+  for (int first = 0; goesOn && first < ranks; first += 32) {
+    const int peer = first + lane;
+    const bool waits = peer < ranks && takesPart(begun, peer);
+    unsigned long long announced = 0;
+    const auto both = [&] {
+      if (!waits) return kIdle;
+      const bool isHere = look(peer); // first: what comes behind an acquire load waits for it
+      announced = loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch));
+      return isHere && static_cast<uint32_t>(announced) == begun.epoch ? kHere : peer;
+    };
+    goesOn = awaitWarp(round, begun, both);
+    const bool differs = goesOn && waits && announced != announcementOf(round, begun) && failDifference(round, begun, peer);
+    goesOn = !__any_sync(~0u, differs) && goesOn;
+  }
+  return goesOn;
+}
+
+// By a warp of block 0: until all rows of all ranks are here, those of this rank's other blocks too. False if the round has failed.
+__device__ inline bool awaitShares(const Round &round, const Begun &begun, int field) {
+  uint32_t *counters = regionOf<uint32_t>(round.exchange, field);
+  const int ranks = round.exchange.watch.ranks, lane = laneNumber();
   const auto look = [&] {
     for (int peer = lane; peer < ranks; peer += 32)
-      if (takesPart(begun, peer) &&
-          static_cast<uint32_t>(loadAcquire(announcementAt(round.exchange, round.exchange.watch.rank, peer, begun.epoch))) != begun.epoch)
-        return peer;
+      if (takesPart(begun, peer) && loadAcquire(counters + peer) != kWhole) return peer;
     return kHere;
   };
   if (!awaitWarp(round, begun, look)) return false;
-  bool differs = false;
-  for (int peer = lane; peer < ranks; peer += 32) differs |= takesPart(begun, peer) && failDifference(round, begun, peer);
-  return !__any_sync(~0u, differs);
+  for (int peer = lane; peer < ranks; peer += 32) counters[peer] = 0;
+  return true;
 }
 
-// All workers of block 0: until all rows of all ranks are here, those of this rank's other blocks too, and all peers do the same. `arrived` is called
-// by each when all is here.
-template <typename Arrived> __device__ bool awaitCompletion(const Round &round, const Begun &begun, int field, const Arrived &arrived) {
-  const int peer = static_cast<int>(threadIdx.x);
-  if (!(round.parts & kSignal)) {
-    arrived();
-    return true;
+// All workers of all blocks, once in a turn: what each has stored others see behind it. False if they do not come in time.
+__device__ inline bool meetBlocks(const Round &round, const Begun &begun) {
+  uint32_t *met = &turnsOf(round)->met[begun.turn & 1];
+  syncWorkers();
+  bool comes = true;
+  if (warpNumber() == 0) {
+    if (laneNumber() == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(met) : "memory");
+    comes = awaitWarp(round, begun, [&] { return loadAcquire(met) == gridDim.x ? kHere : round.exchange.watch.rank; });
   }
-  const bool waits = peer < round.exchange.watch.ranks && takesPart(begun, peer);
-  uint32_t *counter = regionOf<uint32_t>(round.exchange, field) + (waits ? peer : 0);
-  bool differs = false;
-  unsigned long long announced;
-  const auto look = [&] {
-    if (!waits || loadAcquire(counter) == kWhole) return -1;
-    return peer;
-  };
-  if (await(round, begun, true, look) == Arrival::failed) return false;
-  arrived();
-  if (waits) *counter = 0;
-  if (waits) differs = announcesOther(round, begun, peer, &announced) && failDifference(round, begun, peer);
-  return !anyWorker(differs);
-}
-
-//===--- leaving ----------------------------------------------------------------------------------===//
-
-__device__ inline uint32_t addAcquireRelease(uint32_t *word, uint32_t value) {
-  uint32_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
-  return before;
-}
-
-// All threads of a block, of which this one `failed`. True in the last block of the grid if any has: it fills the outputs.
-__device__ inline bool leaveRound(const Round &round, const Begun &begun, bool failed) {
-  __shared__ bool fills;
-  failed = __syncthreads_or(failed);
-  letNextBegin();
-  if (threadIdx.x == 0) {
-    uint32_t *leaving = regionOf<uint32_t>(round.exchange, MOERT_METAINFO_LOCAL_TOKEN_COUNTER);
-    const uint32_t mine = 1 + (failed ? kFailedBlock : 0), left = mine + (gridDim.x == 1 ? 0 : addAcquireRelease(leaving, mine));
-    const bool isLast = (left & (kFailedBlock - 1)) == gridDim.x;
-    fills = isLast && left >= kFailedBlock;
-    if (isLast && gridDim.x > 1) *leaving = 0;
-    if (isLast && (round.parts & kReceive)) *regionOf<uint32_t>(round.exchange, MOERT_METAINFO_FLAG_VAL) = begun.epoch;
-  }
-  __syncthreads();
-  return fills;
+  return !anyWorker(!comes);
 }
 
 //===--- rows -----------------------------------------------------------------------------------===//

@@ -16,16 +16,17 @@ struct Turns {
   uint32_t begun;    // blocks that have read it, and the epoch
   uint32_t left[2];  // blocks that have left
   uint32_t fills[2]; // whether a block fills the outputs
+  uint32_t met[2];   // blocks that have come to where they meet
 };
 
 // By the first thread of a block, behind a barrier of it: all its threads have read the epoch, and this one the number. The last block ends the
-// epoch.
+// epoch, if there is `last`.
 __device__ inline void beginTurn(Turns *turns, uint32_t number, uint32_t *last, uint32_t epoch) {
   if (gridDim.x > 1 && atomicAdd(&turns->begun, 1) != gridDim.x - 1) return;
   const uint32_t next = (number & 1) ^ 1;
-  turns->begun = turns->left[next] = turns->fills[next] = 0;
+  turns->begun = turns->left[next] = turns->fills[next] = turns->met[next] = 0;
   turns->number = number + 1;
-  *last = epoch;
+  if (last) *last = epoch;
 }
 
 // All threads of a block, of which this one `failed`. True in one block if any has, when all others have left: it fills the outputs.

@@ -66,7 +66,9 @@ public:
 
   __device__ void send(const Begun &begun, int rank, int32_t index) const {
     const Round &round = few.call.round;
-    sendUnits(round, begun, few.rows, roomOf(round, begun, few.rows, rank, round.exchange.watch.rank, index), units, vectors);
+    char *room = roomOf(round, begun, few.rows, rank, round.exchange.watch.rank, index);
+    sendVectors(room, units, vectors);
+    sendHeaders<kHeld>(round, begun, few.rows, room, units, zerosOf(vectors));
   }
 
   // False if the round has failed.
@@ -109,8 +111,14 @@ private:
 __device__ inline int sentItems(const FewCall &few) { return itemsOf(few.rows, few.call.maxTokens * (few.rows.ranks - 1)); }
 
 // Of row `row` of what was received, if it `exists`; nothing unless they are grouped.
+template <typename Kind> __device__ Choices loadFewChoices(const FewCall &few, int64_t row, bool exists) {
+  return Kind::isGrouped(few.call) && exists ? loadChoices<Kind>(few.call, row) : Choices{-1, 0.0f, 0};
+}
+
 template <typename Kind> __device__ Choices fewChoices(const FewCall &few, int64_t row, bool exists) {
-  return Kind::isGrouped(few.call) && exists ? choicesOf<Kind>(few.call, row) : Choices{-1, 0.0f, 0};
+  Choices choices = loadFewChoices<Kind>(few, row, exists);
+  shareChoices(&choices);
+  return choices;
 }
 
 // Of a row, if it is one of those that were received; others may be loaded too.
@@ -140,34 +148,40 @@ template <typename Kind> __device__ void sendOthers(const FewCall &few, const Be
 
 //===--- sums -------------------------------------------------------------------------------------===//
 
-// A token, and the lane whose row this rank has itself.
+// A token, the lane whose row this rank has itself, that row's number, and its choices.
 struct FewToken {
   Token rows;
   uint32_t own;
+  int32_t ownIndex;
+  Choices choices;
 };
 
 // As `tokenOf`, but for what lanes say of each other.
 __device__ inline FewToken loadToken(const FewCall &few, int64_t number, bool exists) {
   const int lane = laneNumber(), topK = few.call.topK;
-  FewToken token = {{-1, 0, 0}, 0};
+  FewToken token = {{-1, 0, 0}, 0, 0, {-1, 0.0f, 0}};
   if (exists && lane < topK) token.rows.target = few.targets[number * topK + lane];
   if (exists && lane < topK) token.rows.index = few.indices[number * topK + lane];
   return token;
 }
 
-__device__ inline void shareToken(const FewCall &few, FewToken *token) {
+// But for what lanes say of its choices.
+template <typename Kind> __device__ void shareToken(const FewCall &few, FewToken *token) {
   token->rows.present = __ballot_sync(kAllLanes, token->rows.target >= 0);
   token->own = __ballot_sync(kAllLanes, token->rows.target == few.rows.rank);
+  token->ownIndex = __shfl_sync(kAllLanes, token->rows.index, token->own ? __ffs(static_cast<int>(token->own)) - 1 : 0);
+  token->choices = loadFewChoices<Kind>(few, laneRow(few.call, few.rows.rank, token->ownIndex), token->own != 0);
 }
 
 // Adds up two rows at most: as `SumOfTwo` says, their order makes no difference. False if the round has failed.
 template <typename Kind>
 __device__ bool addTwo(const FewCall &few, const Begun &begun, const FewToken &token, int64_t number, const UnitsOf<Kind> &units) {
   const Call &call = few.call;
-  const int me = call.round.exchange.watch.rank, topK = Kind::topK(call);
-  const int32_t own = __shfl_sync(kAllLanes, token.rows.index, token.own ? __ffs(static_cast<int>(token.own)) - 1 : 0);
+  const int topK = Kind::topK(call);
   Pieced<Kind> pieces(few, units), others(few, units);
-  if (token.own) others.load(laneRow(call, me, own), fewChoices<Kind>(few, laneRow(call, me, own), true));
+  Choices choices = token.choices;
+  shareChoices(&choices);
+  if (token.own) others.load(laneRow(call, few.rows.rank, token.ownIndex), choices);
 #pragma unroll 1
   for (uint32_t all = token.rows.present & ~token.own, left = all; left; left &= left - 1) {
     const int slot = __ffs(static_cast<int>(left)) - 1;
@@ -230,15 +244,17 @@ template <typename Kind> __device__ bool addPart(const FewCall &few, const Begun
   return addUnpacked<Kind>(few, begun, token, number, part);
 }
 
-// `first`: the block's first token. False if the round has failed.
+// `first`: the block's first token, as `shareToken` leaves it. False if the round has failed.
 template <typename Kind> __device__ bool addTokens(const FewCall &few, const Begun &begun, const FewToken &first) {
   const int items = itemsOf(few.rows, few.call.tokens);
   FewToken token = first;
 #pragma unroll 1
   for (int number = static_cast<int>(blockIdx.x); number < items; number += static_cast<int>(gridDim.x)) {
     const Item item(few.rows, number);
-    if (number != static_cast<int>(blockIdx.x)) token = loadToken(few, item.row, true);
-    shareToken(few, &token);
+    if (number != static_cast<int>(blockIdx.x)) {
+      token = loadToken(few, item.row, true);
+      shareToken<Kind>(few, &token);
+    }
     if (!addPart<Kind>(few, begun, token, item.row, item.part)) return false;
   }
   return true;
@@ -258,19 +274,18 @@ __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) combineFew(const __
   int32_t received = 0;
   awaitStream();
   if (sends) received = few.received[row.peer];
-  const FewToken first = loadToken(few, item.row, isFewWorker() && item.row < call.tokens);
+  FewToken first = loadToken(few, item.row, isFewWorker() && item.row < call.tokens);
   if (sends && !Kind::isGrouped(call)) pieces.load(lane, {});
   Begun begun = readFew(few.rows); // behind all other loads: who looks at it waits for memory
-  const uint32_t turn = few.rows.turns->number;
-  if (Kind::isGrouped(call)) {
-    const Choices choices = fewChoices<Kind>(few, lane, sends);
-    if (row.index < received) pieces.load(lane, choices);
-  }
+  Choices choices = loadFewChoices<Kind>(few, lane, sends);
+  shareToken<Kind>(few, &first); // its choices are on their way together with those
+  shareChoices(&choices);
+  if (Kind::isGrouped(call) && row.index < received) pieces.load(lane, choices);
   shareBegin(call.round, check, &begun);
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
   if (!isFewWorker()) {
-    if (laneNumber() == 0) countBegun(few.rows, begun, turn);
+    if (laneNumber() == 0) countBegun(few.rows, begun);
     __syncwarp();
     if (!fails && Kind::kQuantizes) zeroPadding(call.quantized, blockIdx.x, gridDim.x, static_cast<unsigned>(laneNumber()), 32);
     if (!fails && blockIdx.x == 0) fails = !awaitBegun(call.round, begun, [](int) { return true; });
@@ -279,7 +294,7 @@ __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) combineFew(const __
     sendOthers<Kind>(few, begun);
     fails = !addTokens<Kind>(few, begun, first);
   }
-  if (!leaveTurn(few.rows.turns, turn, fails)) return;
+  if (!leaveTurn(few.rows.turns, begun.turn, fails)) return;
   poisonByBlock(call.output);
   poisonByBlock(call.scales);
 }

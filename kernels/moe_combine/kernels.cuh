@@ -53,7 +53,7 @@ struct Call {
   int32_t topK;
   bool grouped, isPlain; // isPlain: as of `Kind`
   bool copies;           // rows travel as they are, and the mover takes them from the payload
-  bool moverTells;       // and, of few rows, tells of them too
+  int32_t moverTells;    // and, of few rows, tells of them too, of so many at a time; 0: it does not
   int32_t fillers;       // warps that fill stages otherwise
   int32_t adders;        // and those that add
   Share fill, add;       // of rows, and of tokens, among them
@@ -192,15 +192,22 @@ struct Choices {
   uint32_t present; // the lanes that have one
 };
 
-// Of row `row` of what was received.
-template <typename Kind> __device__ Choices choicesOf(const Call &call, int64_t row) {
+// Of row `row` of what was received, but for what lanes say of each other.
+template <typename Kind> __device__ Choices loadChoices(const Call &call, int64_t row) {
   const int lane = laneNumber(), topK = Kind::topK(call);
   Choices choices = {-1, 0.0f, 0};
   if (lane < topK) {
     choices.row = regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_RECV_TOPK_ROWS)[row * topK + lane];
     choices.weight = regionOf<float>(call.round.exchange, MOERT_METAINFO_RECV_TOPK_WEIGHTS)[row * topK + lane];
   }
-  choices.present = __ballot_sync(kAllLanes, choices.row >= 0);
+  return choices;
+}
+
+__device__ inline void shareChoices(Choices *choices) { choices->present = __ballot_sync(kAllLanes, choices->row >= 0); }
+
+template <typename Kind> __device__ Choices choicesOf(const Call &call, int64_t row) {
+  Choices choices = loadChoices<Kind>(call, row);
+  shareChoices(&choices);
   return choices;
 }
 
@@ -520,7 +527,8 @@ private:
 // By the mover.
 template <typename Kind> __device__ void moveRows(const Call &call, Memory *memory, char *stages, const PushCursor<Kind> &cursor) {
   if (Kind::copies(call))
-    bulk::moveAll<Kind::kStages>(&memory->barriers, stages, cursor, call.moverTells);
+    bulk::moveAll<Kind::kStages>(&memory->barriers, stages, cursor, call.moverTells ? bulk::Telling::byMover : bulk::Telling::byTeller,
+                                 call.moverTells);
   else
     bulk::moveFilled<Kind::kStages, Kind::kPitch>(&memory->barriers, stages, cursor);
 }
@@ -861,10 +869,12 @@ __device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memor
   if (adder >= call.adders) {
     const PushCursor<Kind> cursor(call, begun, *memory);
     const bool moves = adder == call.adders, isOne = bulk::isChosen();
+    if (!moves && isOne && call.round.stop == kGoOn) countBegun(call.round, begun);
+    __syncwarp();
     if (pushes && moves && isOne) moveRows<Kind>(call, memory, stages, cursor);
     if (pushes && !moves && !call.moverTells && isOne) bulk::tellAll(memory->barriers, cursor);
     __syncwarp(); // barriers count warps
-    return !receives || !moves || blockIdx.x != 0 || awaitPeers(call.round, begun);
+    return !receives || !(call.round.parts & kSignal) || !moves || blockIdx.x != 0 || awaitBegun(call.round, begun, [](int) { return true; });
   }
   if (adder < 0) {
     if (pushes) fillStages<Kind>(call, memory, stages, warpNumber());
@@ -897,7 +907,7 @@ __global__ void __launch_bounds__(32 * kBlockWarps, kBlocksPerSm) combineRows(co
   if (call.round.stop == kStopAtCounts) return;
   const bool fails = begun.fails || !exchangeRows<Kind>(call, begun, memory, stages, number, first);
   if (call.round.stop != kGoOn) return;
-  if (!leaveRound(call.round, begun, fails)) return;
+  if (!leaveTurn(turnsOf(call.round), begun.turn, fails)) return;
   poisonByBlock(call.output);
   poisonByBlock(call.scales);
 }

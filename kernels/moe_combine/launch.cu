@@ -70,7 +70,9 @@ Share shareOf(int warps, int most, int64_t count) {
 void shareOut(Call *call, int64_t wireBytes, int64_t tokensOfBlock) {
   const bool streams = call->isPlain && call->grouped;
   const int64_t pieces = ceilDivide(wireBytes, pitchOf(streams));
-  call->moverTells = call->copies && (call->round.exchange.watch.ranks - 1) * tokensOfBlock * wireBytes < bulk::kMany * bulk::kStageBytes;
+  const int kTold = 4;
+  const bool tells = call->copies && (call->round.exchange.watch.ranks - 1) * tokensOfBlock * wireBytes < bulk::kMany * bulk::kStageBytes;
+  call->moverTells = tells ? kTold : 0;
   call->fillers = call->copies ? 0 : fillersOf(streams);
   call->adders = kBlockWarps - 2 - call->fillers;
   call->fill = shareOf(call->fillers, kFilledTogether, call->round.exchange.watch.ranks * tokensOfBlock * pieces);

@@ -32,8 +32,7 @@ struct FewCall {
   const int32_t *ids;
   Owners owners;
   int32_t tokens, topK, experts;
-  int32_t teamShift; // lanes that look at a token are a power of two, at least topK
-  int32_t width;     // of all accesses to rows where they come from and go to: 16, 4 or 1
+  int32_t width; // of all accesses to rows where they come from and go to: 16, 4 or 1
   FewPayload payloads[MOERT_WORKSPACE_MAX_PAYLOADS];
   Call call;
 };
@@ -42,24 +41,11 @@ struct FewCall {
 
 // What a lane has of a row in a unit: 16 bytes of a payload, or as many as there are.
 struct Part {
-  char *to; // in row 0
-  int32_t payload, rowBytes, bytes;
+  const char *from; // in row 0, as `to`
+  char *to;
+  int32_t rowBytes, bytes;
 
-  __device__ void find(const FewCall &few, int unit) {
-    payload = 0;
-#pragma unroll
-    for (int i = 1; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) payload += unit >= few.payloads[i].firstUnit;
-    const FewPayload &chosen = few.payloads[payload];
-    const int32_t offset = (unit - chosen.firstUnit) * MOERT_WORKSPACE_UNIT_DATA + laneNumber() * 16;
-    to = chosen.recv + offset;
-    rowBytes = chosen.rowBytes;
-    bytes = unit < few.rows.units ? rowBytes - offset : 0;
-  }
-
-  __device__ const char *source(const FewCall &few, uint32_t token) const {
-    const FewPayload &chosen = few.payloads[payload];
-    return chosen.from + (to - chosen.recv) + static_cast<uint64_t>(token) * static_cast<uint32_t>(rowBytes);
-  }
+  __device__ const char *source(uint32_t token) const { return from + static_cast<uint64_t>(token) * static_cast<uint32_t>(rowBytes); }
   __device__ char *place(uint32_t row) const { return to + static_cast<uint64_t>(row) * static_cast<uint32_t>(rowBytes); }
 };
 
@@ -110,16 +96,16 @@ public:
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       vectors[i] = uint4{};
-      if (exists && few.width == 16 && parts[i].bytes > 0) vectors[i] = *reinterpret_cast<const uint4 *>(parts[i].source(few, token));
+      if (exists && few.width == 16 && parts[i].bytes > 0) vectors[i] = *reinterpret_cast<const uint4 *>(parts[i].source(token));
     }
   }
 
-  // What `load` leaves, of rows that do not begin at addresses of vectors.
-  __device__ void loadRest(uint32_t token) {
-    if (few.width == 16) return;
+  // When all has come: with what `load` leaves, of rows that do not begin at addresses of vectors.
+  __device__ void endLoad(uint32_t token) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i)
-      if (parts[i].bytes > 0) vectors[i] = loadNarrow(parts[i].source(few, token), parts[i].bytes, few.width);
+      if (few.width != 16 && parts[i].bytes > 0) vectors[i] = loadNarrow(parts[i].source(token), parts[i].bytes, few.width);
+    zeros = zerosOf(vectors);
   }
 
   // To row `row` of the outputs.
@@ -137,7 +123,10 @@ public:
   }
 
   __device__ void send(const Begun &begun, int rank, int32_t index) const {
-    sendUnits(few.call.round, begun, few.rows, roomOf(few.call.round, begun, few.rows, rank, few.rows.rank, index), units, vectors);
+    const Round &round = few.call.round;
+    char *room = roomOf(round, begun, few.rows, rank, few.rows.rank, index);
+    sendVectors(room, units, vectors);
+    sendHeaders<kHeld>(round, begun, few.rows, room, units, zeros);
   }
 
   template <typename IsNone> __device__ Coming receive(const Begun &begun, int source, char *room, const IsNone &isNone) {
@@ -145,72 +134,89 @@ public:
   }
 
 private:
+  // A lane looks a unit up for all.
   __device__ void find() {
+    const int unit = units[laneNumber() < kHeld ? laneNumber() : 0];
+    int payload = 0;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) parts[i].find(few, units[i]);
+    for (int i = 1; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) payload += unit >= few.payloads[i].firstUnit;
+    const FewPayload &chosen = few.payloads[payload];
+    const int32_t begin = (unit - chosen.firstUnit) * MOERT_WORKSPACE_UNIT_DATA, left = unit < few.rows.units ? chosen.rowBytes - begin : 0;
+    const auto from = reinterpret_cast<uintptr_t>(chosen.from + begin), to = reinterpret_cast<uintptr_t>(chosen.recv + begin);
+    const int32_t offset = laneNumber() * 16;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      parts[i].from = reinterpret_cast<const char *>(__shfl_sync(~0u, from, i)) + offset;
+      parts[i].to = reinterpret_cast<char *>(__shfl_sync(~0u, to, i)) + offset;
+      parts[i].rowBytes = __shfl_sync(~0u, chosen.rowBytes, i);
+      parts[i].bytes = __shfl_sync(~0u, left, i) - offset;
+    }
   }
 
   const FewCall &few;
   Units<1> units;
   Part parts[kHeld];
   uint4 vectors[kHeld];
+  uint32_t zeros = 0; // as `zerosOf` has them
 };
 
 //===--- routing ----------------------------------------------------------------------------------===//
 
-// What a block knows: the ranks that each token goes to.
+// What a block knows: the ranks that each token goes to, and the tokens that go to each rank, a bit for each.
 struct FewMemory {
   unsigned long long named[kFewTokens];
+  alignas(16) uint16_t goes[MOERT_MAX_RANKS][kFewTokens / 16];
 };
 
-// The choices that a lane looks at, in turns.
-struct Choice {
-  int token, slot;
-  __device__ Choice(const FewCall &few, int turn)
-      : token((static_cast<int>(threadIdx.x) >> few.teamShift) + turn * (kFewThreads >> few.teamShift)),
-        slot(static_cast<int>(threadIdx.x) & ((1 << few.teamShift) - 1)) {}
-  __device__ int32_t load(const FewCall &few) const { return token < few.tokens && slot < few.topK ? few.ids[token * few.topK + slot] : -1; }
-};
+// A warp looks at 16 tokens, two lanes at each, at every other choice.
+const int kRoutedTokens = 16, kFirstChoices = 4;
+static_assert(kFewThreads / 32 * kRoutedTokens == kFewTokens, "tokens of a block's warps");
 
-const int kFirstTurns = kFewTokens * 8 / kFewThreads;
+__device__ inline int routedToken() { return warpNumber() * kRoutedTokens + laneNumber() % kRoutedTokens; }
+__device__ inline int routedSlot(int i) { return laneNumber() / kRoutedTokens + 2 * i; }
+
+__device__ inline int32_t loadChoice(const FewCall &few, int i) {
+  return routedToken() < few.tokens && routedSlot(i) < few.topK ? few.ids[routedToken() * few.topK + routedSlot(i)] : -1;
+}
 
 // The first of them: all if there are no more than 8 to each token.
 struct FirstChoices {
-  int32_t ids[kFirstTurns];
+  int32_t ids[kFirstChoices];
   __device__ explicit FirstChoices(const FewCall &few) {
 #pragma unroll
-    for (int turn = 0; turn < kFirstTurns; ++turn) ids[turn] = Choice(few, turn).load(few);
+    for (int i = 0; i < kFirstChoices; ++i) ids[i] = loadChoice(few, i);
   }
 };
 
-// By a warp: the ranks that its lanes' tokens go to.
-__device__ inline void routeChoice(const FewCall &few, const Begun &begun, const Choice &choice, int32_t id, FewMemory *memory) {
-  const unsigned long long named = id >= 0 && id < few.experts ? (1ull << ownerOf(few.owners, id)) & begun.mask : 0;
-  uint32_t low = static_cast<uint32_t>(named), high = static_cast<uint32_t>(named >> 32);
-  for (int distance = 1 << few.teamShift >> 1; distance > 0; distance /= 2) {
-    low |= __shfl_xor_sync(~0u, low, distance);
-    high |= __shfl_xor_sync(~0u, high, distance);
-  }
-  if (choice.slot == 0 && choice.token < kFewTokens) memory->named[choice.token] = static_cast<unsigned long long>(high) << 32 | low;
+__device__ inline unsigned long long rankOf(const FewCall &few, int32_t id) {
+  return id >= 0 && id < few.experts ? 1ull << ownerOf(few.owners, id) : 0;
 }
 
-// By the whole block. To be read behind a barrier, as far as there are tokens.
+// By the whole block. To be read behind a barrier.
 __device__ inline void routeTokens(const FewCall &few, const Begun &begun, const FirstChoices &first, FewMemory *memory) {
-  const int atOnce = kFewThreads >> few.teamShift; // tokens
+  unsigned long long named = 0;
 #pragma unroll
-  for (int turn = 0; turn < kFirstTurns; ++turn)
-    if (turn * atOnce < few.tokens) routeChoice(few, begun, Choice(few, turn), first.ids[turn], memory);
+  for (int i = 0; i < kFirstChoices; ++i) named |= rankOf(few, first.ids[i]);
 #pragma unroll 1
-  for (int turn = kFirstTurns; turn * atOnce < few.tokens; ++turn) routeChoice(few, begun, Choice(few, turn), Choice(few, turn).load(few), memory);
+  for (int i = kFirstChoices; 2 * i < few.topK; ++i) named |= rankOf(few, loadChoice(few, i));
+  named = (named | __shfl_xor_sync(~0u, named, kRoutedTokens)) & begun.mask;
+  if (laneNumber() < kRoutedTokens) memory->named[routedToken()] = named;
+#pragma unroll 1
+  for (int rank = 0; rank < few.rows.ranks; ++rank) {
+    const uint32_t goes = __ballot_sync(~0u, (named >> rank & 1) != 0);
+    if (laneNumber() == 0) memory->goes[rank][warpNumber()] = static_cast<uint16_t>(goes);
+  }
 }
 
-// By a warp: how many of the tokens before `token` go to a rank: a row's place there.
-__device__ inline int32_t rowsBefore(const FewCall &few, const FewMemory &memory, int rank, int token) {
+// How many of the tokens before `token` go to a rank: a row's place there.
+__device__ inline int32_t rowsBefore(const FewMemory &memory, int rank, int token) {
+  const uint4 goes = *reinterpret_cast<const uint4 *>(memory.goes[rank]);
+  const uint32_t words[kFewTokens / 32] = {goes.x, goes.y, goes.z, goes.w};
   int32_t rows = 0;
-#pragma unroll 1
-  for (int first = 0; first < token; first += 32) {
-    const bool goes = first + laneNumber() < token && (memory.named[first + laneNumber()] >> rank & 1) != 0;
-    rows += __popc(__ballot_sync(~0u, goes));
+#pragma unroll
+  for (int i = 0; i < kFewTokens / 32; ++i) {
+    const int left = token - 32 * i;
+    rows += __popc(left >= 32 ? words[i] : left > 0 ? words[i] & ((1u << left) - 1) : 0u);
   }
   return rows;
 }
@@ -225,7 +231,7 @@ __device__ inline void noteTargets(const FewCall &few, const Begun &begun, const
 #pragma unroll 1
   for (unsigned long long left = memory.named[token]; left; left &= left - 1) {
     const int rank = __ffsll(static_cast<long long>(left)) - 1;
-    const int32_t before = rowsBefore(few, memory, rank, token);
+    const int32_t before = rowsBefore(memory, rank, token);
     if (lane != __ffs(static_cast<int>(__ballot_sync(~0u, owner == rank))) - 1) continue;
     target = rank;
     index = before;
@@ -237,37 +243,14 @@ __device__ inline void noteTargets(const FewCall &few, const Begun &begun, const
 
 //===--- counts -----------------------------------------------------------------------------------===//
 
-// How many rows `from` has for `at`, in a word that is its own flag.
-__device__ inline unsigned long long *totalAt(const Call &call, int at, int from) { return groupCounts<Receives::inPlace>(call, at, from); }
-
 // By a warp of block 0.
 __device__ inline void tellTotals(const FewCall &few, const Begun &begun, const FewMemory &memory) {
-#pragma unroll 1
-  for (int peer = 0; peer < few.rows.ranks; ++peer) {
-    const int32_t total = rowsBefore(few, memory, peer, few.tokens);
-    if (laneNumber() != 0) continue;
+  for (int peer = laneNumber(); peer < few.rows.ranks; peer += 32) {
+    const int32_t total = rowsBefore(memory, peer, kFewTokens);
     if (takesPart(begun, peer)) storeRelaxed(totalAt(few.call, peer, few.rows.rank), countWord(begun, total));
     regionOf<int32_t>(few.call.round.exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = total;
   }
   __syncwarp();
-}
-
-// By a warp of block 0: how many rows come from each source, for the caller and the combine. False if the round has failed.
-__device__ inline bool learnTotals(const Call &call, const Begun &begun) {
-  const Exchange &exchange = call.round.exchange;
-  int32_t low = 0, high = 0; // from ranks `lane` and 32 + lane
-  const auto look = [&](int peer) {
-    const unsigned long long told = loadRelaxed(totalAt(call, exchange.watch.rank, peer));
-    (peer < 32 ? low : high) = static_cast<int32_t>(told);
-    return told >> 32 == begun.epoch;
-  };
-  if (!awaitBegun(call.round, begun, look)) return false;
-  for (int peer = laneNumber(); peer < exchange.watch.ranks; peer += 32) {
-    const int32_t received = peer < 32 ? low : high;
-    regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[peer] = regionOf<int32_t>(exchange, MOERT_METAINFO_COUNT_FLAGS)[peer] = received;
-    if (call.recvCounts) call.recvCounts[peer] = received;
-  }
-  return true;
 }
 
 //===--- by workers -------------------------------------------------------------------------------===//
@@ -278,9 +261,9 @@ __device__ inline void sendParts(const FewCall &few, const Begun &begun, const F
 #pragma unroll 1
   for (unsigned long long left = named & ~(1ull << me); left; left &= left - 1) {
     const int rank = __ffsll(static_cast<long long>(left)) - 1;
-    parts.send(begun, rank, rowsBefore(few, memory, rank, token));
+    parts.send(begun, rank, rowsBefore(memory, rank, token));
   }
-  if (named >> me & 1) parts.place(laneRow(few.call, me, rowsBefore(few, memory, me, token)));
+  if (named >> me & 1) parts.place(laneRow(few.call, me, rowsBefore(memory, me, token)));
 }
 
 // Calls `send` with all units of the block's tokens but the first of the first, in `parts`. False: there are no others.
@@ -296,7 +279,7 @@ template <typename Send> __device__ bool forOtherParts(const FewCall &few, Parts
     for (; !units.isDone(); units.pass(kHeld)) {
       parts->choose(units);
       parts->load(static_cast<uint32_t>(item.row), true);
-      parts->loadRest(static_cast<uint32_t>(item.row));
+      parts->endLoad(static_cast<uint32_t>(item.row));
       send(item.row);
       any = true;
     }
@@ -345,9 +328,9 @@ __device__ inline void noteAllTargets(const FewCall &few, const Begun &begun, co
 }
 
 // Likewise: what is not a row's; peers wait for the totals, and so these come first. False if the round has failed.
-__device__ inline bool endRows(const FewCall &few, const Begun &begun, uint32_t turn, const FewMemory &memory) {
+__device__ inline bool endRows(const FewCall &few, const Begun &begun, const FewMemory &memory) {
   if (blockIdx.x == 0 && !begun.fails) tellTotals(few, begun, memory);
-  if (laneNumber() == 0) countBegun(few.rows, begun, turn);
+  if (laneNumber() == 0) countBegun(few.rows, begun);
   __syncwarp();
   if (begun.fails) return false;
   noteAllTargets(few, begun, memory);
@@ -365,22 +348,19 @@ static __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) dispatchFew(
   const FirstChoices choices(few);
   parts.load(static_cast<uint32_t>(item.row), sends);
   Begun begun = readFew(few.rows); // behind all other loads: who looks at it waits for memory
-  const uint32_t turn = few.rows.turns->number;
   routeTokens(few, begun, choices, &memory);
+  if (sends) parts.endLoad(static_cast<uint32_t>(item.row));
   shareBegin(call.round, NothingToCheck(), &begun);
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
   if (!isFewWorker()) {
-    fails = !endRows(few, begun, turn, memory);
+    fails = !endRows(few, begun, memory);
   } else if (!fails) {
-    if (sends) {
-      parts.loadRest(static_cast<uint32_t>(item.row));
-      sendParts(few, begun, memory, parts, item.row);
-    }
+    if (sends) sendParts(few, begun, memory, parts, item.row);
     forOtherParts(few, &parts, [&](int token) { sendParts(few, begun, memory, parts, token); });
     fails = !receiveRows(few, begun, &parts);
   }
-  if (!leaveTurn(few.rows.turns, turn, fails)) return;
+  if (!leaveTurn(few.rows.turns, begun.turn, fails)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }
 

@@ -290,7 +290,7 @@ __device__ inline bool placeRow(const GroupsCall &groups, const Begun &begun, co
       if (parts->receive(begun, row.source, room, [] { return false; }) != Coming::here) return false;
     } else {
       parts->load(static_cast<uint32_t>(row.token), true);
-      parts->loadRest(static_cast<uint32_t>(row.token));
+      parts->endLoad(static_cast<uint32_t>(row.token));
     }
     placeParts(groups, memory, *parts, inBatch);
   }
@@ -330,21 +330,13 @@ __device__ inline void tellOffsets(const GroupsCall &groups, GroupsMemory *memor
 
 // By a warp of block 0: how many rows come from each source, for the caller and the combine.
 __device__ inline void tellReceived(const FewCall &few, const GroupsMemory &memory) {
-  const Exchange &exchange = few.call.round.exchange;
-  for (int peer = laneNumber(); peer < few.rows.ranks; peer += 32) {
-    const int32_t received = rowNumber(memory, peer, kFewTokens);
-    regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[peer] = regionOf<int32_t>(exchange, MOERT_METAINFO_COUNT_FLAGS)[peer] = received;
-    if (few.call.recvCounts) few.call.recvCounts[peer] = received;
-  }
+  for (int peer = laneNumber(); peer < few.rows.ranks; peer += 32) noteReceived(few.call, peer, rowNumber(memory, peer, kFewTokens));
 }
 
 // And how many go there.
 __device__ inline void tellSent(const FewCall &few, const FewMemory &routes) {
-#pragma unroll 1
-  for (int peer = 0; peer < few.rows.ranks; ++peer) {
-    const int32_t sent = rowsBefore(few, routes, peer, few.tokens);
-    if (laneNumber() == 0) regionOf<int32_t>(few.call.round.exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = sent;
-  }
+  for (int peer = laneNumber(); peer < few.rows.ranks; peer += 32)
+    regionOf<int32_t>(few.call.round.exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = rowsBefore(routes, peer, kFewTokens);
 }
 
 // By a block's last warp, while it waits: what it knows of its own rank. False if the round has failed.
@@ -411,31 +403,28 @@ static __global__ void __launch_bounds__(kFewThreads, kBlocksPerSm) dispatchFewG
   if (threadIdx.x == 0) memory->rows = 0;
   for (int i = static_cast<int>(threadIdx.x); i < few.rows.ranks * kNamedWords; i += kFewThreads) memory->has[i / kNamedWords][i % kNamedWords] = 0;
   Begun begun = readFew(few.rows);
-  const uint32_t turn = few.rows.turns->number;
   routeTokens(few, begun, first, &memory->routes);
+  if (sends) parts.endLoad(static_cast<uint32_t>(item.row));
   shareBegin(call.round, NothingToCheck(), &begun);
   if (call.round.stop != kGoOn) return;
   bool fails = begun.fails;
   if (!isFewWorker()) {
     if (!fails && packet < groups.packets) choices.send(groups, begun, packet);
     if (!fails) sendOtherChoices(groups, begun);
-    if (laneNumber() == 0) countBegun(few.rows, begun, turn);
+    if (laneNumber() == 0) countBegun(few.rows, begun);
     __syncwarp();
     fails = fails || !noteOwn(few, begun, memory->routes);
   } else if (!fails) {
-    if (sends) {
-      parts.loadRest(static_cast<uint32_t>(item.row));
-      sendToPeers(few, begun, memory->routes, parts, item.row);
-    }
+    if (sends) sendToPeers(few, begun, memory->routes, parts, item.row);
     if (forOtherParts(few, &parts, [&](int token) { sendToPeers(few, begun, memory->routes, parts, token); })) {
       parts.choose(units);
       parts.load(static_cast<uint32_t>(item.row), sends);
-      if (sends) parts.loadRest(static_cast<uint32_t>(item.row));
+      if (sends) parts.endLoad(static_cast<uint32_t>(item.row));
     }
   }
   fails = __syncthreads_or(fails || !learnChoices(groups, begun, memory));
   if (!fails) fails = !placeRows(groups, begun, memory, &parts);
-  if (!leaveTurn(few.rows.turns, turn, fails)) return;
+  if (!leaveTurn(few.rows.turns, begun.turn, fails)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }
 

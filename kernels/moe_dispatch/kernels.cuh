@@ -2,11 +2,11 @@
 //
 // lib/reference/moe_dispatch.c says what is written where; this kernel writes the same bits.
 //
-// A block has a range of this rank's tokens, and ranges of the rows that come from each peer. Its workers count which tokens before its own go to
-// which rank, and so know the places of its rows, with nobody's help. The mover pushes the rows, and the teller sets their flags. Rows that are
-// received in the workspace are then where they belong. Others the block's placer, a warp, takes to their destinations as they come. For the layout
-// expert_grouped the last block tells each rank how many rows there are for each of its experts. From what all ranks tell, every block finds where an
-// expert's rows from a source begin; with each row comes its place among those.
+// A block has a range of this rank's tokens, and ranges of the rows that come from each peer. Its workers find how many of the tokens before its own
+// go to which rank (`Counter`), and so the places of its rows. Rows that are received in the workspace are pushed by two movers, and are then where
+// they belong. Others are pushed by one, and the teller sets their flags; the block's placer, a warp, takes them to their destinations as they come.
+// For the layout expert_grouped blocks tell each rank how many rows there are for each of its experts. From what all ranks tell, every placer finds
+// where an expert's rows from a source begin; with each row comes its place among those.
 //
 //===----------------------------------------------------------------------------------------------===//
 #ifndef MOE_KERNELS_MOE_DISPATCH_KERNELS_CUH
@@ -23,7 +23,8 @@ const int kTile = 32; // tokens that a block routes at a time
 const int kTogether =
     4; // of which so many go at a time, at most: the mover has said of a tile that it is there when it waits for the tile after the next
 static_assert(kTile / kTogether >= 2 * bulk::kUnfinished, "pieces of a tile");
-const int kMaxGroup = 32; // received rows that are copied at a time
+const int kMaxGroup = 32;       // received rows that are copied at a time
+const int kAbandoned = INT_MAX; // instead of a number of tiles: nothing is moved or told any more
 const int kOutputs = MOERT_WORKSPACE_MAX_PAYLOADS + 3;
 const int kMaxTopK = MOERT_WORKSPACE_MAX_TOP_K;
 
@@ -53,6 +54,7 @@ struct Call {
   int64_t tokens, maxTokens, experts, capacity;
   int64_t flagLane; // from source to source of the row flags
   int32_t topK, numPayloads, numBulk;
+  bool counts; // each block counts the rows of its own tokens for all blocks (BLOCK_COUNTS); otherwise those of all tokens before them
   Owners owners;
   int32_t *recvCounts, *offsets; // may be NULL
   const int32_t *stats;
@@ -64,7 +66,7 @@ struct Call {
 
 //===--- experts ----------------------------------------------------------------------------------===//
 
-__device__ inline bool isExpert(const Call &call, int32_t id) { return id >= 0 && id < call.experts; }
+__device__ inline bool isExpert(const Call &call, int32_t id) { return static_cast<uint32_t>(id) < static_cast<uint32_t>(call.experts); }
 
 __device__ inline int ownerOf(const Owners &owners, int32_t id) {
   const uint32_t expert = static_cast<uint32_t>(id);
@@ -91,13 +93,10 @@ struct Tile {
   Target targets[kTile][kMaxTopK];
 };
 
-// A block that places rows shares its stages between the mover and the placer.
-__host__ __device__ constexpr int moverStages(Receives receives) {
-  return receives == Receives::inPlace ? bulk::kBlockStages : bulk::kBlockStages / 2;
-}
-// The workers, the warps of mover and teller, and the placer.
+// Behind the workers are the warps of a mover and of a second one, or of the mover, the teller and the placer. Each of two shares the block's stages.
+__host__ __device__ constexpr int moversOf(Receives receives) { return receives == Receives::inPlace ? 2 : 1; }
 __host__ __device__ constexpr int threadsOf(Receives receives) { return kThreads + (receives == Receives::inPlace ? 64 : 96); }
-const int kPlacerStages = bulk::kBlockStages / 2;
+const int kShareStages = bulk::kBlockStages / 2;
 
 // Of a row that the placer has in a stage.
 struct Placing {
@@ -109,29 +108,28 @@ struct Placing {
   int32_t experts[kMaxTopK], numbers[kMaxTopK]; // of its choices, on their way when it is
 };
 
-enum Learnt { kNotYet, kKnown, kNothing }; // kNothing: there is no room, or the round has failed
+enum Learnt { kNotYet, kKnown, kNothing, kFailed }; // kNothing: there is no room
 
 // What workers and placer tell each other, in the shared memory of a block.
 struct PlacerProgress {
-  int learnt;        // a `Learnt`: how many rows come from where, by the workers
-  int own, isRouted; // rows of this rank for itself that may be taken, behind those of the blocks before; whether these are all
-  int placed;        // by the placer: that all rows are, kKnown or kNothing
+  int own, isRouted; // by the workers: rows of this rank for itself that may be taken, with those of the blocks before, -1: it is not known; whether
+                     // these are all
+  int learnt;        // a `Learnt`, by the placer: how many rows come from where
+  int placed;        // likewise: that all rows are, kKnown or kNothing
 };
 
 // What a block knows of its tokens; the tables of the layout expert_grouped lie behind it.
 struct Memory {
   Progress progress; // in tiles
   PlacerProgress placer;
-  bulk::Barriers barriers, placerBarriers;
-  Placing placings[kPlacerStages];
-  int32_t before[kWarps][MOERT_MAX_RANKS]; // rows for each rank of the tokens before this block's, as each warp has counted them
-  int32_t sent[MOERT_MAX_RANKS];           // rows for each rank up to here
-  int32_t totals[MOERT_MAX_RANKS];         // in the last block: of all tokens
-  int32_t received[MOERT_MAX_RANKS];       // rows of each source
-  bool isFull;                             // they have no room
-  int32_t ownBegin;                        // rows of this rank for itself of the tokens before
-  Tile tiles[2];                           // one is routed while the mover works on the other
-  int32_t places[kMaxGroup * kMaxTopK];    // of the choices of a tile among their experts', and of received rows that are copied
+  bulk::Barriers barriers[2]; // of both that have stages
+  Placing placings[kShareStages];
+  int32_t counted[kWarps][MOERT_MAX_RANKS];         // rows for each rank of some tokens, as each warp has counted them
+  int32_t sent[MOERT_MAX_RANKS];                    // rows for each rank up to here
+  int32_t received[MOERT_MAX_RANKS];                // rows of each source
+  int32_t ownBegin;                                 // rows of this rank for itself of the tokens before
+  Tile tiles[2];                                    // one is routed while the mover works on the other
+  alignas(16) int32_t places[kMaxGroup * kMaxTopK]; // of the choices of a tile among their experts', and of received rows that are copied
 };
 
 // How many choices there are of each expert before the block's next tile.
@@ -151,6 +149,7 @@ inline size_t memoryBytes(Receives receives, int64_t experts, int64_t ranks) {
 // The experts of a token, in registers if their number is known.
 template <int kTopK> struct alignas(16) Ids {
   int32_t ids[kTopK];
+  __device__ Ids() {}
   __device__ Ids(const Call &call, int64_t token, bool exists) {
     const int32_t *from = call.ids + token * kTopK;
 #pragma unroll
@@ -171,29 +170,46 @@ template <int kTopK> struct alignas(16) Ids {
 
 template <> struct Ids<0> {
   const int32_t *ids;
+  __device__ Ids() {}
   __device__ Ids(const Call &call, int64_t token, bool exists) : ids(exists ? call.ids + token * call.topK : nullptr) {}
   static __device__ int count(const Call &call) { return call.topK; }
   __device__ int32_t operator[](int k) const { return ids ? ids[k] : -1; }
 };
 
-template <int kTopK> __device__ unsigned long long ranksOf(const Call &call, const Ids<kTopK> &ids) {
-  unsigned long long named = 0;
+// The ranks of a token's experts, of which there are no more than `Mask` has bits.
+template <typename Mask, int kTopK> __device__ Mask ranksOf(const Call &call, const Ids<kTopK> &ids) {
+  Mask named = 0;
 #pragma unroll
   for (int k = 0; k < ids.count(call); ++k)
-    if (isExpert(call, ids[k])) named |= 1ull << ownerOf(call, ids[k]);
+    if (isExpert(call, ids[k])) named |= static_cast<Mask>(1) << ownerOf(call, ids[k]);
   return named;
 }
 
+// Of tokens kThreads apart all choices are on their way at once, where registers hold them.
+template <int kTopK, int kBatch> struct Batch {
+  Ids<kTopK> tokens[kBatch];
+  __device__ Batch(const Call &call, int64_t token, int64_t end) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) tokens[i] = Ids<kTopK>(call, token + i * kThreads, token + i * kThreads < end);
+  }
+};
+
 // counts[r]: how many of the tokens [begin, end) that this warp looks at, 32 at a time, go to rank r.
-template <int kTopK> __device__ void countTokens(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *counts) {
-  const int ranks = call.round.exchange.watch.ranks, lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+template <typename Mask, int kTopK, int kBatch>
+__device__ void countMasks(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *counts) {
+  const int ranks = call.round.exchange.watch.ranks, lane = laneNumber();
   int32_t low = 0, high = 0; // of ranks `lane` and 32 + lane
-#pragma unroll 4
-  for (int64_t first = begin + warp * 32; first < end; first += kThreads) {
-    const Ids<kTopK> ids(call, first + lane, first + lane < end);
-    const unsigned long long named = ranksOf(call, ids) & begun.mask;
+#pragma unroll 1
+  for (int64_t first = begin + warpNumber() * 32; first < end; first += kBatch * kThreads) {
+    const Batch<kTopK, kBatch> batch(call, first + lane, end);
+    Mask named[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) named[i] = ranksOf<Mask>(call, batch.tokens[i]) & static_cast<Mask>(begun.mask);
+#pragma unroll 1
     for (int rank = 0; rank < ranks; ++rank) {
-      const int32_t count = __popc(__ballot_sync(~0u, named >> rank & 1));
+      int32_t count = 0;
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) count += __popc(__ballot_sync(~0u, (named[i] >> rank & 1) != 0));
       low += rank == lane ? count : 0;
       high += rank == lane + 32 ? count : 0;
     }
@@ -202,41 +218,36 @@ template <int kTopK> __device__ void countTokens(const Call &call, const Begun &
   counts[lane + 32] = high;
 }
 
+template <int kTopK, int kBatch = 1> __device__ void countTokens(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *counts) {
+  if (call.round.exchange.watch.ranks <= 32)
+    countMasks<uint32_t, kTopK, kBatch>(call, begun, begin, end, counts);
+  else
+    countMasks<unsigned long long, kTopK, kBatch>(call, begun, begin, end, counts);
+}
+
 // By a warp, all lanes of which get the sum of what the warps have counted.
 __device__ inline int32_t sumOfWarps(const Memory &memory, int rank) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  int32_t sum = lane < kWarps ? memory.before[lane][rank] : 0;
+  int32_t sum = lane < kWarps ? memory.counted[lane][rank] : 0;
 #pragma unroll
   for (int distance = kWarps / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
   return __shfl_sync(~0u, sum, 0);
 }
 
-// Adds, to table[e], how often the tokens [begin, end) choose expert e. Many choices are on their way at once.
-__device__ inline void countChoices(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *table) {
-  const int kBatch = 16;
+// Adds `step` to table[e] as often as the tokens [begin, end) choose expert e. kBatch choices of a thread are on their way at once.
+template <int kBatch>
+__device__ void countChoices(const Call &call, const Begun &begun, int64_t begin, int64_t end, int32_t *table, int32_t step = 1) {
   for (int64_t first = begin * call.topK + threadIdx.x; first < end * call.topK; first += kBatch * kThreads) {
     int32_t ids[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) ids[i] = first + i * kThreads < end * call.topK ? call.ids[first + i * kThreads] : -1;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i)
-      if (isExpert(call, ids[i]) && takesPart(begun, ownerOf(call, ids[i]))) atomicAdd(&table[ids[i]], 1);
+      if (isExpert(call, ids[i]) && takesPart(begun, ownerOf(call, ids[i]))) atomicAdd(&table[ids[i]], step);
   }
 }
 
 //===--- what peers are told ----------------------------------------------------------------------===//
-
-// The numbers of rows, by the last block, behind all its tokens.
-__device__ inline void sendCounts(const Call &call, const Begun &begun, const int32_t *totals) {
-  const Exchange &exchange = call.round.exchange;
-  const int rank = exchange.watch.rank, peer = static_cast<int>(threadIdx.x);
-  if (peer >= exchange.watch.ranks) return;
-  regionOf<int32_t>(exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = totals[peer];
-  if (takesPart(begun, peer))
-    regionOf<int32_t>(exchange, peer, MOERT_METAINFO_RECV_COUNTERS)[rank] = totals[peer];
-  else
-    regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[peer] = 0;
-}
 
 __device__ inline int64_t localExperts(const Call &call, int rank) { return firstExpert(call, rank + 1) - firstExpert(call, rank); }
 
@@ -254,16 +265,31 @@ __device__ inline unsigned long long countWord(const Begun &begun, int32_t count
   return static_cast<unsigned long long>(begun.epoch) << 32 | static_cast<uint32_t>(count);
 }
 
-template <Receives kReceives> __device__ void sendGroupCounts(const Call &call, const Begun &begun, const int32_t *totals, const int32_t *table) {
-  const int rank = call.round.exchange.watch.rank, ranks = call.round.exchange.watch.ranks;
-  for (int32_t expert = static_cast<int32_t>(threadIdx.x); kReceives == Receives::groups && expert < call.experts; expert += kThreads) {
-    const int owner = ownerOf(call, expert);
-    unsigned long long *words = groupCounts<kReceives>(call, owner, rank);
-    if (takesPart(begun, owner)) storeRelaxed(words + expert - firstExpert(call, owner), countWord(begun, table[expert]));
-  }
-  for (int peer = static_cast<int>(threadIdx.x); peer < ranks; peer += kThreads)
-    if (takesPart(begun, peer))
-      storeRelaxed(groupCounts<kReceives>(call, peer, rank) + numbersFor<kReceives>(call, peer) - 1, countWord(begun, totals[peer]));
+// How many rows `from` has for `at`, in a word that is its own flag.
+__device__ inline unsigned long long *totalAt(const Call &call, int at, int from) { return groupCounts<Receives::inPlace>(call, at, from); }
+
+// The numbers of rows, by the last block, behind all its tokens. Where rows are taken elsewhere the peers have been told.
+template <Receives kReceives> __device__ void sendCounts(const Call &call, const Begun &begun, const int32_t *totals) {
+  const Exchange &exchange = call.round.exchange;
+  const int rank = exchange.watch.rank, peer = static_cast<int>(threadIdx.x);
+  if (peer >= exchange.watch.ranks) return;
+  regionOf<int32_t>(exchange, MOERT_METAINFO_SEND_COUNTERS)[peer] = totals[peer];
+  if (!(call.round.parts & kSignal))
+    regionOf<int32_t>(exchange, peer, MOERT_METAINFO_RECV_COUNTERS)[rank] = totals[peer];
+  else if (kReceives == Receives::inPlace && takesPart(begun, peer))
+    storeRelaxed(totalAt(call, peer, rank), countWord(begun, totals[peer]));
+}
+
+// Where rows are taken elsewhere: how many of all tokens' there are of an expert, and for a rank.
+__device__ inline void tellExpert(const Call &call, const Begun &begun, int32_t expert, int32_t rows) {
+  const int owner = ownerOf(call, expert);
+  unsigned long long *words = groupCounts<Receives::groups>(call, owner, call.round.exchange.watch.rank);
+  if (takesPart(begun, owner)) storeRelaxed(words + expert - firstExpert(call, owner), countWord(begun, rows));
+}
+
+template <Receives kReceives> __device__ void tellTotal(const Call &call, const Begun &begun, int peer, int32_t rows) {
+  unsigned long long *words = groupCounts<kReceives>(call, peer, call.round.exchange.watch.rank);
+  if (takesPart(begun, peer)) storeRelaxed(words + numbersFor<kReceives>(call, peer) - 1, countWord(begun, rows));
 }
 
 // With all blocks of a kernel.
@@ -275,13 +301,152 @@ __device__ inline void sendStats(const Call &call, const Begun &begun) {
       if (takesPart(begun, peer)) regionOf<int32_t>(exchange, peer, MOERT_METAINFO_EPLB_GATHERED_STATS)[row + i] = call.stats[i];
 }
 
+//===--- rows of the tokens before ----------------------------------------------------------------===//
+
+// Rows of the tokens before the block's, to memory->sent and the table of experts; and what peers are told of all tokens, before they take rows
+// elsewhere. Blocks count those of their own tokens, and each adds up what others have; or each counts for itself.
+template <Receives kReceives, int kTopK> class Counter {
+public:
+  __device__ Counter(const Call &call, const Begun &begun, Memory *memory)
+      : call(call), begun(begun), memory(memory), begin(rangeBegin(call.tokens, blockIdx.x)), last(rangeBegin(call.tokens, blockIdx.x + 1)),
+        ranks(call.round.exchange.watch.ranks), experts(kReceives == Receives::groups ? static_cast<int>(call.experts) : 0) {}
+
+  // In front of the block's barrier: what needs nothing but the choices.
+  __device__ void beginRanks() const {
+    int32_t *counts = memory->counted[warpNumber()];
+    if (call.counts)
+      countTokens<kTopK>(call, begun, begin, last, counts);
+    else
+      countTokens<kTopK, 2>(call, begun, 0, begin, counts);
+    for (int i = static_cast<int>(threadIdx.x); i < experts; i += kThreads) expertTable(memory)[i] = 0;
+  }
+
+  // Behind it. False if other blocks have not come.
+  __device__ bool endRanks() const {
+    if (kReceives == Receives::groups) countExperts();
+    for (int rank = warpNumber(); rank < ranks; rank += kWarps) {
+      const int32_t rows = sumOfWarps(*memory, rank);
+      if (laneNumber() != 0) continue;
+      if (call.counts)
+        counts(rank)[blockIdx.x] = rows;
+      else
+        beginRank(rank, rows);
+    }
+    if (call.counts && !meetBlocks(call.round, begun)) return false;
+    for (int rank = warpNumber(); call.counts && rank < ranks; rank += kWarps) {
+      const int32_t rows = sumOfBlocks(rank, blockIdx.x);
+      if (laneNumber() == 0) beginRank(rank, rows);
+    }
+    syncWorkers();
+    if (kReceives == Receives::inPlace) return true;
+    if (call.counts)
+      tellShare();
+    else if (blockIdx.x == gridDim.x - 1)
+      tellAll();
+    return true;
+  }
+
+  // Experts, which nobody needs before rows can go.
+  __device__ void endExperts() const {
+    int32_t *table = expertTable(memory);
+    const int kTogether = 4;
+#pragma unroll 1
+    for (int first = warpNumber() * kTogether; call.counts && first < experts; first += kWarps * kTogether) {
+      int32_t before[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) before[i] = first + i < experts && table[first + i] ? partOfBlocks(ranks + first + i, blockIdx.x) : 0;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        before[i] = __reduce_add_sync(~0u, before[i]);
+        if (laneNumber() == 0 && first + i < experts) table[first + i] = before[i];
+      }
+    }
+    syncWorkers();
+  }
+
+private:
+  // So many rows are before the block's; those of this rank for itself begin there.
+  __device__ void beginRank(int rank, int32_t rows) const {
+    memory->sent[rank] = rows;
+    if (rank != call.round.exchange.watch.rank) return;
+    memory->ownBegin = rows;
+    storeShared(&memory->placer.own, rows);
+  }
+
+  // Of a rank or, behind these, of an expert: what each block has.
+  __device__ int32_t *counts(int number) const {
+    return regionOf<int32_t>(call.round.exchange, MOERT_WORKSPACE_BLOCK_COUNTS) + number * MOERT_WORKSPACE_MOST_BLOCKS;
+  }
+
+  __device__ void countExperts() const {
+    int32_t *table = expertTable(memory);
+    if (call.counts)
+      countChoices<2>(call, begun, begin, last, table);
+    else
+      countChoices<16>(call, begun, 0, begin, table);
+    syncWorkers();
+    for (int i = static_cast<int>(threadIdx.x); call.counts && i < experts; i += kThreads) counts(ranks + i)[blockIdx.x] = table[i];
+  }
+
+  // What the lane has of the first `blocks` blocks.
+  __device__ int32_t partOfBlocks(int number, unsigned blocks) const {
+    const int32_t *rows = counts(number);
+    int32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < MOERT_WORKSPACE_MOST_BLOCKS / 32; ++i) {
+      const int block = i * 32 + laneNumber();
+      sum += block < static_cast<int>(blocks) ? rows[block] : 0;
+    }
+    return sum;
+  }
+
+  __device__ int32_t sumOfBlocks(int number, unsigned blocks) const { return __reduce_add_sync(~0u, partOfBlocks(number, blocks)); }
+
+  // Each block tells of some ranks and experts.
+  __device__ void tellShare() const {
+    for (int number = static_cast<int>(blockIdx.x) + warpNumber() * static_cast<int>(gridDim.x); number < ranks + experts;
+         number += kWarps * static_cast<int>(gridDim.x)) {
+      const int32_t rows = sumOfBlocks(number, gridDim.x);
+      if (laneNumber() == 0) tell(number, rows);
+    }
+  }
+
+  __device__ void tell(int number, int32_t rows) const {
+    if (number < ranks)
+      tellTotal<kReceives>(call, begun, number, rows);
+    else
+      tellExpert(call, begun, number - ranks, rows);
+  }
+
+  // By the last block, which counts its own tokens too, for a while.
+  __device__ void tellAll() const {
+    int32_t *table = expertTable(memory);
+    countTokens<kTopK>(call, begun, begin, last, memory->counted[warpNumber()]);
+    if (kReceives == Receives::groups) countChoices<2>(call, begun, begin, last, table);
+    syncWorkers();
+    for (int i = static_cast<int>(threadIdx.x); i < experts; i += kThreads) tellExpert(call, begun, i, table[i]);
+    for (int rank = warpNumber(); rank < ranks; rank += kWarps) {
+      const int32_t rows = memory->sent[rank] + sumOfWarps(*memory, rank);
+      if (laneNumber() == 0) tellTotal<kReceives>(call, begun, rank, rows);
+    }
+    syncWorkers();
+    if (kReceives == Receives::groups) countChoices<2>(call, begun, begin, last, table, -1);
+    syncWorkers();
+  }
+
+  const Call &call;
+  const Begun &begun;
+  Memory *memory;
+  const int64_t begin, last;
+  const int ranks, experts;
+};
+
 //===--- routing ----------------------------------------------------------------------------------===//
 
 // Warps take ranks in turns, lanes the tokens of the tile. An entry of targets and indices belongs to the warp of its expert's rank; where there is
-// none, to that of rank 0. `isFirst`: nothing is in memory->sent yet.
+// none, to that of rank 0.
 template <int kTopK>
-__device__ void routeTile(const Call &call, const Begun &begun, Memory *memory, Tile *tile, const Ids<kTopK> &ids, int64_t first, int count,
-                          bool isFirst) {
+__device__ void routeTile(const Call &call, const Begun &begun, Memory *memory, Tile *tile, const Ids<kTopK> &ids, int64_t first, int count) {
   const Exchange &exchange = call.round.exchange;
   const int topK = ids.count(call), lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int32_t *targets = regionOf<int32_t>(exchange, MOERT_METAINFO_TOPK_TARGET_RANKS) + (first + lane) * topK,
@@ -294,7 +459,7 @@ __device__ void routeTile(const Call &call, const Begun &begun, Memory *memory, 
       if (slot < 0 && ids[k] >= begin && ids[k] < end) slot = k;
     if (!takesPart(begun, rank)) slot = -1;
     const unsigned goes = __ballot_sync(~0u, slot >= 0);
-    const int32_t sent = isFirst ? sumOfWarps(*memory, rank) : memory->sent[rank], index = sent + __popc(goes & ((1u << lane) - 1));
+    const int32_t sent = memory->sent[rank], index = sent + __popc(goes & ((1u << lane) - 1));
     if (slot >= 0) tile->targets[lane][atomicAdd(&tile->numTargets[lane], 1)] = {rank, index};
     __syncwarp();
     if (lane == 0) memory->sent[rank] = sent + __popc(goes);
@@ -309,22 +474,37 @@ __device__ void routeTile(const Call &call, const Begun &begun, Memory *memory, 
   syncWorkers();
 }
 
-// The places of the tile's choices among those of their experts, in the order of tokens and slots: behind the choices before, which `table` counts.
+// The places of the tile's choices among those of their experts, in the order of tokens and slots: behind the choices before, which `table` counts. A
+// thread has some choices, and looks at all before them.
 __device__ inline void placeChoices(const Call &call, const Begun &begun, Memory *memory, int32_t *table, int64_t first, int count) {
-  const int choices = count * call.topK;
-  const int32_t *ids = call.ids + first * call.topK;
-  for (int choice = static_cast<int>(threadIdx.x); choice < choices; choice += kThreads) {
-    const int32_t id = ids[choice];
-    int32_t place = -1;
-    if (isExpert(call, id) && takesPart(begun, ownerOf(call, id))) {
-      place = table[id];
-      for (int before = 0; before < choice; ++before) place += ids[before] == id;
-    }
-    memory->places[choice] = place;
+  const int kMost = kTile * kMaxTopK / kThreads, choices = count * call.topK, thread = static_cast<int>(threadIdx.x);
+  int32_t ids[kMost], places[kMost];
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const int choice = thread + i * kThreads;
+    ids[i] = choice < choices ? call.ids[first * call.topK + choice] : -1;
+    if (!isExpert(call, ids[i]) || !takesPart(begun, ownerOf(call, ids[i]))) ids[i] = -1;
+    if (choice < (choices + 3) / 4 * 4) memory->places[choice] = ids[i];
   }
   syncWorkers();
-  for (int choice = static_cast<int>(threadIdx.x); choice < choices; choice += kThreads)
-    if (memory->places[choice] >= 0) atomicAdd(&table[ids[choice]], 1);
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const int choice = thread + i * kThreads;
+    places[i] = ids[i] < 0 ? 0 : table[ids[i]];
+#pragma unroll 4
+    for (int before = 0; before < choice && choice < choices; before += 4) {
+      const int4 four = *reinterpret_cast<const int4 *>(memory->places + before);
+      places[i] += (four.x == ids[i]) + (before + 1 < choice && four.y == ids[i]) + (before + 2 < choice && four.z == ids[i]) +
+                   (before + 3 < choice && four.w == ids[i]);
+    }
+  }
+  syncWorkers();
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    if (thread + i * kThreads >= choices) continue;
+    memory->places[thread + i * kThreads] = ids[i] < 0 ? -1 : places[i];
+    if (ids[i] >= 0) atomicAdd(&table[ids[i]], 1);
+  }
   syncWorkers();
 }
 
@@ -388,8 +568,9 @@ __device__ inline void pushChoices(const Call &call, const Memory &memory, const
 // Routes the tokens of a block, a tile at each call, and hands the tiles to the mover; pushes what it does not.
 template <Receives kReceives, int kTopK> class Router {
 public:
-  __device__ Router(const Call &call, const Begun &begun, Memory *memory)
-      : call(call), begun(begun), memory(memory), next(rangeBegin(call.tokens, blockIdx.x)), end(rangeBegin(call.tokens, blockIdx.x + 1)) {}
+  __device__ Router(const Call &call, const Begun &begun, Memory *memory, const Counter<kReceives, kTopK> &counter)
+      : call(call), begun(begun), memory(memory), counter(counter), next(rangeBegin(call.tokens, blockIdx.x)),
+        end(rangeBegin(call.tokens, blockIdx.x + 1)) {}
 
   __device__ bool isDone() const { return next >= end; }
   __device__ int tiles() const { return number; }
@@ -399,9 +580,10 @@ public:
     Tile *tile = &memory->tiles[number % 2];
     const int count = static_cast<int>(end - next < kTile ? end - next : kTile);
     const Ids<kTopK> ids = number == 0 ? first : reopen(tile);
-    routeTile<kTopK>(call, begun, memory, tile, ids, next, count, number == 0);
+    routeTile<kTopK>(call, begun, memory, tile, ids, next, count);
     if (threadIdx.x == 0) storeShared(&memory->progress.handed, number + 1);
     if (kReceives == Receives::groups) {
+      if (number == 0) counter.endExperts();
       placeChoices(call, begun, memory, expertTable(memory), next, count);
       pushChoices(call, *memory, *tile, next, count);
     }
@@ -411,20 +593,11 @@ public:
     ++number;
   }
 
-  // A block without tokens.
-  __device__ void countNone() {
-    for (int rank = static_cast<int>(threadIdx.x) / 32; rank < call.round.exchange.watch.ranks; rank += kWarps) {
-      const int32_t sent = sumOfWarps(*memory, rank);
-      if (threadIdx.x % 32 == 0) memory->sent[rank] = sent;
-    }
-    syncWorkers();
-  }
-
 private:
   __device__ Ids<kTopK> reopen(Tile *tile) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const Ids<kTopK> ids(call, next + lane, next + lane < end);
-    if (threadIdx.x == 0) awaitProgress(&memory->progress.ended, number - 1);
+    if (threadIdx.x == 0) awaitEnded(memory->progress, number - 1);
     syncWorkers(); // the tile before the last has been read
     if (threadIdx.x < kTile) tile->numTargets[threadIdx.x] = 0;
     syncWorkers();
@@ -454,6 +627,7 @@ private:
   const Call &call;
   const Begun &begun;
   Memory *memory;
+  const Counter<kReceives, kTopK> &counter;
   int64_t next, end;
   int number = 0;
 };
@@ -462,9 +636,9 @@ private:
 // tokens go at a time then. One thread does it all, and so it keeps at hand what it needs of the payload that it is at.
 template <Receives kReceives, bool kIsOnly> class PushCursor {
 public:
-  __device__ PushCursor(const Call &call, const Begun &begun, Memory *memory)
-      : call(call), begun(begun), memory(memory), me(call.round.exchange.watch.rank), first(rangeBegin(call.tokens, blockIdx.x)),
-        tokens(static_cast<uint32_t>(rangeBegin(call.tokens, blockIdx.x + 1) - first)) {
+  __device__ PushCursor(const Call &call, const Begun &begun, Memory *memory, int mover = 0)
+      : call(call), begun(begun), memory(memory), me(call.round.exchange.watch.rank), mover(mover), first(rangeBegin(call.tokens, blockIdx.x)),
+        tokens(static_cast<uint32_t>(rangeBegin(call.tokens, blockIdx.x + 1) - first)), passes(1 + mover) {
     if (!kIsOnly) return;
     choose(nextBulk(0));
     offset = rowBytes;
@@ -482,14 +656,14 @@ public:
   }
 
   __device__ void storeTo(const char *stage) {
-    if (token % kTile == 0) awaitProgress(&memory->progress.handed, static_cast<int>(token / kTile) + 1);
+    if (token / kTile >= entered) enterTile();
+    if (isAbandoned()) return;
 #pragma unroll 1
     for (uint32_t i = 0; i < count; ++i) storeRow(stage + i * rowBytes, token + i);
   }
 
   // What is told next may begin with a tile, of which the workers have to have stored their part.
   __device__ void settle() {
-    if (kReceives == Receives::inPlace) return; // there are no flags
     if (token + count < tokens) awaitCovered((token + count) / kTile);
     fenceSystem();
   }
@@ -531,10 +705,24 @@ private:
     offset = bytes = 0;
     if (!kIsOnly) choose(nextBulk(isLast ? 0 : payload + 1));
     if (!isLast) return;
-    token += count;
-    const uint32_t ofTile = kTile - token % kTile, left = tokens - token;
-    count = together < ofTile ? together : ofTile;
-    if (left < count) count = left;
+#pragma unroll 1
+    for (; passes > 0; --passes) {
+      token += count;
+      const uint32_t ofTile = kTile - token % kTile, left = tokens - token;
+      count = together < ofTile ? together : ofTile;
+      if (left < count) count = left;
+    }
+    passes = moversOf(kReceives);
+  }
+
+  __device__ bool isAbandoned() const { return loadShared(&memory->progress.handed) == kAbandoned; }
+
+  // When it has been routed. What is before it has been looked at.
+  __device__ void enterTile() {
+    const int tile = static_cast<int>(token / kTile);
+    awaitProgress(&memory->progress.handed, tile + 1);
+    if (kReceives == Receives::inPlace) storeShared(&memory->progress.ended[mover], tile);
+    entered = static_cast<uint32_t>(tile) + 1;
   }
 
   // Where a row goes is looked up for two targets at once: one takes as long as both.
@@ -572,23 +760,24 @@ private:
   __device__ void endToken(uint32_t token) {
     const Tile &tile = memory->tiles[token / kTile % 2];
     const uint32_t inTile = token % kTile;
-    if (kReceives != Receives::inPlace && awaitCovered(token / kTile)) fenceSystem();
-    for (int i = 0; kReceives != Receives::inPlace && (call.round.parts & kSignal) && call.round.stop == kGoOn && i < tile.numTargets[inTile]; ++i) {
+    if (awaitCovered(token / kTile)) fenceSystem();
+    for (int i = 0; !isAbandoned() && (call.round.parts & kSignal) && call.round.stop == kGoOn && i < tile.numTargets[inTile]; ++i) {
       const Target target = tile.targets[inTile][i];
       if (target.rank != me) storeRelaxed(rowFlag(call, target.rank, me, target.index), begun.epoch);
     }
-    if (inTile == kTile - 1 || token == tokens - 1) storeShared(&memory->progress.ended, static_cast<int>(token / kTile) + 1);
+    if (inTile == kTile - 1 || token == tokens - 1) storeShared(&memory->progress.ended[0], static_cast<int>(token / kTile) + 1);
   }
 
   const Call &call;
   const Begun &begun;
   Memory *memory;
-  const int me;
+  const int me, mover; // mover: its number
   const int64_t first;
   const uint32_t tokens;
-  uint32_t together = 1;         // tokens that go at a time, within a tile
+  uint32_t together = 1;         // tokens that go at a time, within a tile, to each mover in turn
   uint32_t token = 0, count = 0; // those that do
-  uint32_t covered = 0;
+  int passes;                    // how many times as many tokens are passed until the next ones
+  uint32_t entered = 0, covered = 0;
   int payload = 0, last = 0; // last: of the payloads for the copy engine, if this is it
   const char *from = nullptr;
   char *own = nullptr;
@@ -596,51 +785,40 @@ private:
   uint32_t rowBytes = 0, offset = 0, bytes = 0;
 };
 
-// By the mover.
-template <Receives kReceives> __device__ void moveRows(const Call &call, const Begun &begun, Memory *memory, char *stages) {
-  const int kStages = moverStages(kReceives);
+// Parts of a block that add shares of their own: the workers, for the mover too if there is a teller, or they and each mover.
+__host__ __device__ constexpr uint32_t partsOf(Receives receives) { return receives == Receives::inPlace ? 3 : 1; }
+
+template <Receives kReceives> __device__ void addPart(const Call &call, const Begun &begun, uint32_t part, int first, int step) {
+  const uint32_t parts = partsOf(kReceives);
+  addShare(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, blockIdx.x * parts + part, gridDim.x * parts, first, step);
+}
+
+// By a mover.
+template <Receives kReceives> __device__ void moveRows(const Call &call, const Begun &begun, Memory *memory, char *stages, int mover) {
+  const auto telling = kReceives == Receives::inPlace ? bulk::Telling::never : bulk::Telling::byTeller;
+  bulk::Barriers *barriers = &memory->barriers[mover];
+  stages += mover * kShareStages * bulk::kStageBytes;
   if (call.numBulk == 1)
-    bulk::moveAll<kStages>(&memory->barriers, stages, PushCursor<kReceives, true>(call, begun, memory), false);
+    bulk::moveAll<kShareStages>(barriers, stages, PushCursor<kReceives, true>(call, begun, memory, mover), telling);
   else if (call.numBulk > 1)
-    bulk::moveAll<kStages>(&memory->barriers, stages, PushCursor<kReceives, false>(call, begun, memory), false);
+    bulk::moveAll<kShareStages>(barriers, stages, PushCursor<kReceives, false>(call, begun, memory, mover), telling);
+  if (kReceives != Receives::inPlace) return;
+  storeShared(&memory->progress.ended[mover], INT_MAX);
+  if (loadShared(&memory->progress.handed) == kAbandoned) return;
+  addPart<kReceives>(call, begun, 1 + static_cast<uint32_t>(mover), 0, 1);
 }
 
 // By the teller.
 template <Receives kReceives> __device__ void tellRows(const Call &call, const Begun &begun, Memory *memory) {
   if (call.numBulk == 1)
-    bulk::tellAll(memory->barriers, PushCursor<kReceives, true>(call, begun, memory));
+    bulk::tellAll(memory->barriers[0], PushCursor<kReceives, true>(call, begun, memory));
   else if (call.numBulk > 1)
-    bulk::tellAll(memory->barriers, PushCursor<kReceives, false>(call, begun, memory));
+    bulk::tellAll(memory->barriers[0], PushCursor<kReceives, false>(call, begun, memory));
   else
     PushCursor<kReceives, false>(call, begun, memory).finishAll();
 }
 
 //===--- receiving --------------------------------------------------------------------------------===//
-
-// The numbers that peers told, which are their own flags.
-template <Receives kReceives> class Told {
-public:
-  __device__ Told(const Call &call, const Begun &begun)
-      : call(call), begun(begun), me(call.round.exchange.watch.rank), each(numbersFor<kReceives>(call, me)) {}
-
-  __device__ unsigned long long word(int source, int i) const { return loadAcquire(groupCounts<kReceives>(call, me, source) + i); }
-  __device__ int32_t rows(int source) const { return static_cast<int32_t>(word(source, each - 1)); }
-
-  // As `look` of `await`.
-  __device__ int operator()() const {
-    const int words = call.round.exchange.watch.ranks * each;
-    for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) {
-      const int source = i / each;
-      if (takesPart(begun, source) && word(source, i % each) >> 32 != begun.epoch) return source;
-    }
-    return -1;
-  }
-
-private:
-  const Call &call;
-  const Begun &begun;
-  const int me, each;
-};
 
 // A payload's rows from `row` on of what has arrived; or of this rank's tokens for itself, whose numbers are `own`.
 template <Receives kReceives> struct TakenRows {
@@ -678,72 +856,7 @@ template <Receives kReceives> __device__ Range rangeOf(const Call &call, const M
   return {memory.ownBegin, loadShared(&memory.placer.own)};
 }
 
-//===--- by workers: what comes from where --------------------------------------------------------===//
-
-// Of the experts from `first` on, one a thread: from how many rows there are of each source to where these begin. Returns how many rows these are.
-__device__ inline long long placeExperts(int32_t *bases, long long before, int first, int ranks, int local) {
-  const int expert = first + static_cast<int>(threadIdx.x);
-  long long mine = 0, all;
-  for (int source = 0; expert < local && source < ranks; ++source) mine += bases[source * local + expert];
-  long long row = before + sumBefore<long long, kThreads>(mine, &all, [] { syncWorkers(); });
-  for (int source = 0; expert < local && source < ranks; ++source) {
-    const int32_t rows = bases[source * local + expert];
-    bases[source * local + expert] = static_cast<int32_t>(row);
-    row += rows;
-  }
-  return all;
-}
-
-// By block 0. The peers have all they wait for: they may finish this call while this rank reports that it has no room.
-__device__ inline void endGroups(const Call &call, const int32_t *bases, long long rows, long long most, int local) {
-  const Exchange &exchange = call.round.exchange;
-  syncWorkers();
-  for (int expert = static_cast<int>(threadIdx.x); rows <= most && expert < local; expert += kThreads) call.offsets[expert] = bases[expert];
-  if (threadIdx.x != 0) return;
-  stateOf(exchange)->rows = rows;
-  if (rows <= most) {
-    call.offsets[local] = static_cast<int32_t>(rows);
-    return;
-  }
-  report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_DISPATCH_CAPACITY, rows, exchange.watch.rank, most);
-  stateOf(exchange)->full = 1;
-  tellPeers(exchange);
-}
-
-template <Receives kReceives>
-__device__ void groupExperts(const Call &call, const Begun &begun, Memory *memory, const Told<kReceives> &told, int ranks, int local) {
-  int32_t *bases = baseTable(call, memory);
-  for (int i = static_cast<int>(threadIdx.x); i < ranks * local; i += kThreads)
-    bases[i] = takesPart(begun, i / local) ? static_cast<int32_t>(told.word(i / local, i % local)) : 0;
-  syncWorkers();
-  long long rows = 0;
-  for (int first = 0; first < local; first += kThreads) rows += placeExperts(bases, rows, first, ranks, local);
-  const long long most = call.capacity < INT32_MAX ? call.capacity : INT32_MAX;
-  if (rows > most && threadIdx.x == 0) memory->isFull = true;
-  if (blockIdx.x == 0) endGroups(call, bases, rows, most, local);
-}
-
-// How many rows come from each source, and where those of each expert begin; for the placer, which is told. If `waits`, waits for the peers to tell.
-template <Receives kReceives> __device__ Arrival learn(const Call &call, const Begun &begun, Memory *memory, bool waits) {
-  const int ranks = call.round.exchange.watch.ranks, me = call.round.exchange.watch.rank, thread = static_cast<int>(threadIdx.x);
-  const Told<kReceives> told(call, begun);
-  const Arrival arrival = await(call.round, begun, waits, told);
-  if (arrival == Arrival::notYet) return arrival;
-  if (arrival == Arrival::over) {
-    if (thread < ranks) memory->received[thread] = takesPart(begun, thread) ? told.rows(thread) : 0;
-    if (thread == 0) memory->isFull = false;
-    if (kReceives == Receives::groups) groupExperts(call, begun, memory, told, ranks, static_cast<int>(localExperts(call, me)));
-    syncWorkers();
-  }
-  if (thread != 0) return arrival;
-  if (!(call.round.parts & kPush)) { // then this rank's own rows are divided like those of others
-    memory->ownBegin = rangeBegin(memory->received[me], blockIdx.x);
-    storeShared(&memory->placer.own, rangeBegin(memory->received[me], blockIdx.x + 1));
-    storeShared(&memory->placer.isRouted, 1);
-  }
-  storeShared(&memory->placer.learnt, arrival == Arrival::over && !memory->isFull ? kKnown : kNothing);
-  return arrival;
-}
+//===--- by workers -------------------------------------------------------------------------------===//
 
 // The rows of payloads that are not the placer's, when it has found all places. They have come.
 template <Receives kReceives> __device__ void copyReceived(const Call &call, Memory *memory) {
@@ -772,7 +885,96 @@ template <Receives kReceives> __device__ void copyReceived(const Call &call, Mem
   }
 }
 
-//===--- by the placer ----------------------------------------------------------------------------===//
+//===--- by the placer: what comes from where -----------------------------------------------------===//
+
+// The numbers that peers told, which are their own flags. As `look` of `awaitWarp`: it leaves what it has seen where it belongs.
+template <Receives kReceives> class Told {
+public:
+  __device__ Told(const Call &call, const Begun &begun, Memory *memory)
+      : call(call), begun(begun), me(call.round.exchange.watch.rank), experts(numbersFor<kReceives>(call, me) - 1), received(memory->received),
+        bases(baseTable(call, memory)) {}
+
+  __device__ int operator()() const {
+    int missing = kHere;
+#pragma unroll 1
+    for (int source = 0; source < call.round.exchange.watch.ranks; ++source) {
+      const bool isThere = takesPart(begun, source);
+      const unsigned long long *words = groupCounts<kReceives>(call, me, source);
+#pragma unroll 4
+      for (int i = laneNumber(); i <= experts; i += 32) {
+        const unsigned long long told = isThere ? loadRelaxed(words + i) : 0;
+        if (isThere && told >> 32 != begun.epoch) missing = source;
+        (i == experts ? received[source] : bases[source * experts + i]) = static_cast<int32_t>(told);
+      }
+    }
+    return missing;
+  }
+
+private:
+  const Call &call;
+  const Begun &begun;
+  const int me, experts;
+  int32_t *received, *bases;
+};
+
+// From how many rows there are of each expert and source to where these begin. Returns how many rows these are.
+__device__ inline long long placeExperts(int32_t *bases, int ranks, int local) {
+  long long before = 0;
+#pragma unroll 1
+  for (int first = 0; first < local; first += 32) {
+    const int expert = first + laneNumber();
+    long long mine = 0;
+    for (int source = 0; expert < local && source < ranks; ++source) mine += bases[source * local + expert];
+    long long sum = mine;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const long long other = __shfl_up_sync(~0u, sum, distance);
+      if (laneNumber() >= distance) sum += other;
+    }
+    long long row = before + sum - mine;
+    before += __shfl_sync(~0u, sum, 31);
+    for (int source = 0; expert < local && source < ranks; ++source) {
+      const int32_t rows = bases[source * local + expert];
+      bases[source * local + expert] = static_cast<int32_t>(row);
+      row += rows;
+    }
+  }
+  __syncwarp();
+  return before;
+}
+
+// By block 0. The peers have all they wait for: they may finish this call while this rank reports that it has no room.
+__device__ inline void endGroups(const Call &call, const int32_t *bases, long long rows, long long most, int local) {
+  const Exchange &exchange = call.round.exchange;
+  for (int expert = laneNumber(); rows <= most && expert < local; expert += 32) call.offsets[expert] = bases[expert];
+  if (laneNumber() != 0) return;
+  stateOf(exchange)->rows = rows;
+  if (rows <= most) {
+    call.offsets[local] = static_cast<int32_t>(rows);
+    return;
+  }
+  report(exchange.watch.fault, exchange.watch.op, MOERT__FAULT_DISPATCH_CAPACITY, rows, exchange.watch.rank, most);
+  stateOf(exchange)->full = 1;
+  tellPeers(exchange);
+}
+
+// How many rows come from each source, and where those of each expert begin.
+template <Receives kReceives> __device__ Learnt learn(const Call &call, const Begun &begun, Memory *memory) {
+  const int ranks = call.round.exchange.watch.ranks, me = call.round.exchange.watch.rank;
+  if (!awaitWarp(call.round, begun, Told<kReceives>(call, begun, memory))) return kFailed;
+  if (!(call.round.parts & kPush) && laneNumber() == 0) { // then this rank's own rows are divided like those of others
+    memory->ownBegin = rangeBegin(memory->received[me], blockIdx.x);
+    storeShared(&memory->placer.own, rangeBegin(memory->received[me], blockIdx.x + 1));
+    storeShared(&memory->placer.isRouted, 1);
+  }
+  if (kReceives != Receives::groups) return kKnown;
+  const int local = static_cast<int>(localExperts(call, me));
+  const long long rows = placeExperts(baseTable(call, memory), ranks, local), most = call.capacity < INT32_MAX ? call.capacity : INT32_MAX;
+  if (blockIdx.x == 0) endGroups(call, baseTable(call, memory), rows, most, local);
+  return rows > most ? kNothing : kKnown;
+}
+
+//===--- by the placer: rows ----------------------------------------------------------------------===//
 
 // A warp that takes the block's rows to their places as they come, by way of stages. Each lane finds the place of one of a row's choices.
 template <Receives kReceives> class Placer {
@@ -783,9 +985,13 @@ public:
 
   // False if the round has failed.
   __device__ bool run() {
-    awaitProgress(&memory->placer.learnt, kKnown);
-    const bool isKnown = loadShared(&memory->placer.learnt) == kKnown;
+    const Learnt learnt = learn<kReceives>(call, begun, memory);
+    const bool isKnown = learnt == kKnown;
+    __syncwarp();
+    if (lane == 0) storeShared(&memory->placer.learnt, learnt);
+    fails = learnt == kFailed;
     if (isKnown) {
+      awaitProgress(&memory->placer.own, 0);
       own = kReceives == Receives::groups ? memory->ownBegin : 0;
       findSource();
       placeRows();
@@ -799,7 +1005,7 @@ public:
 private:
   __device__ void placeRows() {
     for (;;) {
-      const bool hasRoom = loaded - stored < kPlacerStages - 1, isFound = hasRoom && !hasPiece() && findRow(loaded == stored);
+      const bool hasRoom = loaded - stored < kShareStages - 1, isFound = hasRoom && !hasPiece() && findRow(loaded == stored);
       if (hasRoom && hasPiece())
         loadPiece();
       else if (stored < loaded)
@@ -919,13 +1125,13 @@ private:
   __device__ void loadPiece() {
     const Payload &piece = call.payloads[payload];
     const uint32_t left = static_cast<uint32_t>(piece.rowBytes) - offset, bytes = left < bulk::kStageBytes ? left : bulk::kStageBytes;
-    const int stage = loaded % kPlacerStages;
+    const int stage = loaded % kShareStages;
     Placing *placing = &memory->placings[stage];
     if (bulk::isChosen()) {
       const bool isOwn = taken == me;
       const char *from =
           isOwn ? piece.from + static_cast<int64_t>(token) * piece.rowBytes : call.round.exchange.slabs[me] + piece.area + row * piece.rowBytes;
-      bulk::load(stages + stage * bulk::kStageBytes, from + offset, bytes, &memory->placerBarriers.full[stage]);
+      bulk::load(stages + stage * bulk::kStageBytes, from + offset, bytes, &memory->barriers[1].full[stage]);
       placing->recv = piece.recv + offset;
       placing->rowBytes = piece.rowBytes;
       placing->row = row;
@@ -946,14 +1152,14 @@ private:
   }
 
   __device__ void storePiece() {
-    const int stage = stored % kPlacerStages;
+    const int stage = stored % kShareStages;
     const Placing &placing = memory->placings[stage];
     if (loaded - stored > 1)
       bulk::awaitCopies<1>();
     else
       bulk::awaitCopies<0>();
     if (placing.begins) to = placeOf(placing);
-    bulk::await(&memory->placerBarriers.full[stage], static_cast<uint32_t>(stored / kPlacerStages) & 1);
+    bulk::await(&memory->barriers[1].full[stage], static_cast<uint32_t>(stored / kShareStages) & 1);
 #pragma unroll 1
     for (uint32_t left = __ballot_sync(~0u, to >= 0); left; left &= left - 1) {
       const int64_t place = __shfl_sync(~0u, to, __ffs(static_cast<int>(left)) - 1);
@@ -1002,56 +1208,13 @@ __device__ inline void gatherStats(const Call &call, const Begun &begun) {
 
 //===--- the kernel -------------------------------------------------------------------------------===//
 
-// Of the layout expert_grouped: the choices before the block's tokens, and in the last block what it tells of all.
-__device__ inline void countExperts(const Call &call, const Begun &begun, Memory *memory, int64_t begin, bool isLast) {
-  int32_t *table = expertTable(memory), *totals = baseTable(call, memory);
-  for (int i = static_cast<int>(threadIdx.x); i < call.experts; i += kThreads) table[i] = totals[i] = 0;
-  syncWorkers();
-  countChoices(call, begun, 0, begin, table);
-  if (isLast) countChoices(call, begun, begin, call.tokens, totals);
-  syncWorkers();
-  for (int i = static_cast<int>(threadIdx.x); isLast && i < call.experts; i += kThreads) totals[i] += table[i];
-}
-
-// How many rows all tokens have, by the last block before its first.
-template <int kTopK> __device__ void countTotals(const Call &call, const Begun &begun, Memory *memory, int64_t begin) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  int32_t *counts = memory->places + warp * MOERT_MAX_RANKS; // nothing is there yet
-  for (int rank = warp; rank < call.round.exchange.watch.ranks; rank += kWarps) {
-    const int32_t sum = sumOfWarps(*memory, rank);
-    if (lane == 0) memory->totals[rank] = sum;
-  }
-  countTokens<kTopK>(call, begun, begin, call.tokens, counts);
-  syncWorkers();
-  for (int rank = lane; rank < MOERT_MAX_RANKS; rank += 32)
-    if (counts[rank]) atomicAdd(&memory->totals[rank], counts[rank]);
-  syncWorkers();
-}
-
-// What peers wait for before they take rows elsewhere.
-template <Receives kReceives, int kTopK> __device__ void tellCounts(const Call &call, const Begun &begun, Memory *memory) {
-  const int64_t begin = rangeBegin(call.tokens, blockIdx.x);
-  const bool isLast = blockIdx.x == gridDim.x - 1;
-  if (kReceives == Receives::groups) countExperts(call, begun, memory, begin, isLast);
-  if (!isLast) return;
-  countTotals<kTopK>(call, begun, memory, begin);
-  sendGroupCounts<kReceives>(call, begun, memory->totals, baseTable(call, memory));
-  syncWorkers();
-}
-
 // All tiles are routed.
-__device__ inline void endPush(const Call &call, const Begun &begun, const Memory *memory, int tiles) {
+template <Receives kReceives> __device__ void endPush(const Call &call, const Begun &begun, const Memory *memory, int tiles) {
   sendStats(call, begun);
-  if (blockIdx.x == gridDim.x - 1) sendCounts(call, begun, memory->sent);
-  if (call.round.stop == kGoOn) completePush(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, memory->progress, tiles);
-}
-
-// By a warp: this rank's rows for itself begin behind those of the tokens before.
-__device__ inline void beginOwn(const Call &call, Memory *memory) {
-  const int32_t begin = sumOfWarps(*memory, call.round.exchange.watch.rank);
-  if (threadIdx.x % 32 != 0) return;
-  memory->ownBegin = begin;
-  storeShared(&memory->placer.own, begin);
+  if (blockIdx.x == gridDim.x - 1) sendCounts<kReceives>(call, begun, memory->sent);
+  syncWorkers();
+  if (kReceives != Receives::inPlace && threadIdx.x < 32) awaitEnded(memory->progress, tiles);
+  if (threadIdx.x < 32) addPart<kReceives>(call, begun, 0, laneNumber(), 32);
 }
 
 // Whether there are rows that the placer leaves to the workers.
@@ -1061,42 +1224,74 @@ __device__ inline bool copiesAny(const Call &call) {
   return any;
 }
 
+// By the workers: mover and teller have nothing to do any more, and the placer none of this rank's rows.
+__device__ inline void abandon(Memory *memory) {
+  if (threadIdx.x != 0) return;
+  storeShared(&memory->progress.handed, kAbandoned);
+  storeShared(&memory->progress.covered, kAbandoned);
+  storeShared(&memory->placer.own, 0);
+  storeShared(&memory->placer.isRouted, 1);
+}
+
 // The workers' part. False if the round has failed.
-template <Receives kReceives, int kTopK> __device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, const Ids<kTopK> &ids) {
+template <Receives kReceives, int kTopK>
+__device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memory, const Ids<kTopK> &ids, const Counter<kReceives, kTopK> &counter) {
   const bool receives = kReceives != Receives::inPlace && (call.round.parts & kReceive) && call.round.stop == kGoOn;
-  Arrival learnt = receives ? Arrival::notYet : Arrival::over;
-  const auto tryToLearn = [&](bool waits) {
-    if (kReceives != Receives::inPlace && learnt == Arrival::notYet) learnt = learn<kReceives>(call, begun, memory, waits);
-  };
   if (call.round.parts & kPush) {
-    if (kReceives != Receives::inPlace) tellCounts<kReceives, kTopK>(call, begun, memory);
-    if (threadIdx.x < 32) beginOwn(call, memory);
-    Router<kReceives, kTopK> router(call, begun, memory);
-    if (router.isDone()) router.countNone();
-    while (!router.isDone()) {
-      router.route(ids);
-      tryToLearn(false);
+    if (!counter.endRanks()) {
+      abandon(memory);
+      return false;
     }
+    Router<kReceives, kTopK> router(call, begun, memory, counter);
+    while (!router.isDone()) router.route(ids);
     if (threadIdx.x == 0) storeShared(&memory->placer.isRouted, 1);
-    while (learnt == Arrival::notYet && anyWorker(loadShared(&memory->progress.ended) < router.tiles())) tryToLearn(false);
-    endPush(call, begun, memory, router.tiles());
+    endPush<kReceives>(call, begun, memory, router.tiles());
   }
-  tryToLearn(true);
-  if (receives && learnt == Arrival::over && copiesAny(call)) copyReceived<kReceives>(call, memory);
-  return learnt == Arrival::over;
+  if (!receives) return true;
+  awaitProgress(&memory->placer.learnt, kKnown);
+  const int learnt = loadShared(&memory->placer.learnt);
+  if (learnt == kKnown && copiesAny(call)) copyReceived<kReceives>(call, memory);
+  return learnt != kFailed;
+}
+
+// By a warp of block 0: how many rows have come from a rank, for the caller and the combine.
+__device__ inline void noteReceived(const Call &call, int source, int32_t received) {
+  const Exchange &exchange = call.round.exchange;
+  regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[source] = regionOf<int32_t>(exchange, MOERT_METAINFO_COUNT_FLAGS)[source] = received;
+  if (call.recvCounts) call.recvCounts[source] = received;
+}
+
+// By a warp of block 0: how many rows come from each source, for the caller and the combine. False if the round has failed.
+__device__ inline bool learnTotals(const Call &call, const Begun &begun) {
+  const Exchange &exchange = call.round.exchange;
+  int32_t low = 0, high = 0; // from ranks `lane` and 32 + lane
+  const auto look = [&](int peer) {
+    const unsigned long long told = loadRelaxed(totalAt(call, exchange.watch.rank, peer));
+    (peer < 32 ? low : high) = static_cast<int32_t>(told);
+    return told >> 32 == begun.epoch;
+  };
+  if (!awaitBegun(call.round, begun, look)) return false;
+  for (int peer = laneNumber(); peer < exchange.watch.ranks; peer += 32) noteReceived(call, peer, peer < 32 ? low : high);
+  return true;
+}
+
+// By a warp of block 0: until all rows have come, and it is noted how many. False if the round has failed.
+template <Receives kReceives> __device__ bool awaitRows(const Call &call, const Begun &begun, const Memory &memory) {
+  const Exchange &exchange = call.round.exchange;
+  const bool isTold = (call.round.parts & kSignal) != 0, areTotals = isTold && kReceives == Receives::inPlace;
+  if (areTotals && !learnTotals(call, begun)) return false;
+  if (isTold && !areTotals && !awaitBegun(call.round, begun, [](int) { return true; })) return false;
+  for (int source = laneNumber(); !areTotals && source < exchange.watch.ranks; source += 32)
+    noteReceived(call, source,
+                 isTold                     ? memory.received[source]
+                 : takesPart(begun, source) ? regionOf<int32_t>(exchange, MOERT_METAINFO_RECV_COUNTERS)[source]
+                                            : 0);
+  return !isTold || awaitShares(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS);
 }
 
 // By the workers of block 0. False if the round has failed.
-__device__ inline bool endRound(const Call &call, const Begun &begun) {
-  const int source = static_cast<int>(threadIdx.x);
-  const bool counts = source < call.round.exchange.watch.ranks && takesPart(begun, source);
-  int32_t received = 0;
-  const auto look = [&] {
-    if (counts) received = regionOf<volatile int32_t>(call.round.exchange, MOERT_METAINFO_RECV_COUNTERS)[source];
-  };
-  if (!awaitCompletion(call.round, begun, MOERT_METAINFO_DISPATCH_COMPLETION_FLAGS, look)) return false;
-  if (source < call.round.exchange.watch.ranks) regionOf<int32_t>(call.round.exchange, MOERT_METAINFO_COUNT_FLAGS)[source] = received;
-  if (call.recvCounts && source < call.round.exchange.watch.ranks) call.recvCounts[source] = received;
+template <Receives kReceives> __device__ bool endRound(const Call &call, const Begun &begun, const Memory &memory) {
+  if (anyWorker(warpNumber() == 0 && !awaitRows<kReceives>(call, begun, memory))) return false;
   gatherStats(call, begun);
   return true;
 }
@@ -1110,31 +1305,39 @@ __global__ void __launch_bounds__(boundOf(threadsOf(kReceives)), kBlocksPerSm) d
   const int64_t begin = rangeBegin(call.tokens, blockIdx.x), token = begin + threadIdx.x % 32;
   const Ids<kTopK> ids(call, token, token < rangeBegin(call.tokens, blockIdx.x + 1));
   Begun begun = readRound(call.round);
-  if (isWorker() && pushes) countTokens<kTopK>(call, begun, 0, begin, memory->before[threadIdx.x / 32]);
+  const Counter<kReceives, kTopK> counter(call, begun, memory);
+  if (isWorker() && pushes) counter.beginRanks();
   if (threadIdx.x < kTile) memory->tiles[0].numTargets[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     memory->progress = {};
-    memory->placer = {};
-    bulk::open(&memory->barriers, 1);
-    bulk::open(&memory->placerBarriers, 1);
+    if (moversOf(kReceives) == 1) memory->progress.ended[1] = INT_MAX;
+    memory->placer = {-1, 0, kNotYet, kNotYet};
+    memory->ownBegin = 0;
+    for (bulk::Barriers &barriers : memory->barriers) bulk::open(&barriers, 1);
   }
   shareBegin(call.round, NothingToCheck(), &begun);
   bool fails = begun.fails;
   if (call.round.stop == kStopAtCounts) return;
   if (!fails && isWorker()) {
-    fails = !exchangeRows<kReceives, kTopK>(call, begun, memory, ids);
-    if (blockIdx.x == 0 && !fails && receives) fails = !endRound(call, begun);
+    fails = !exchangeRows<kReceives, kTopK>(call, begun, memory, ids, counter);
+    if (blockIdx.x == 0 && !fails && receives) fails = !endRound<kReceives>(call, begun, *memory);
   } else if (!fails && threadIdx.x < kThreads + 64) {
-    const bool moves = warpNumber() == kWarps, isOne = bulk::isChosen();
-    if (pushes && moves && isOne) moveRows<kReceives>(call, begun, memory, stages);
-    if (pushes && !moves && isOne) tellRows<kReceives>(call, begun, memory);
+    const int mover = warpNumber() - kWarps;
+    if (mover == 1 && call.round.stop == kGoOn && laneNumber() == 0) countBegun(call.round, begun);
+    __syncwarp();
+    if (pushes && bulk::isChosen()) {
+      if (mover < moversOf(kReceives))
+        moveRows<kReceives>(call, begun, memory, stages, mover);
+      else
+        tellRows<kReceives>(call, begun, memory);
+    }
     __syncwarp(); // barriers count warps
   } else if (!fails && receives) {
-    Placer<kReceives> placer(call, begun, memory, stages + moverStages(kReceives) * bulk::kStageBytes);
+    Placer<kReceives> placer(call, begun, memory, stages + kShareStages * bulk::kStageBytes);
     fails = !placer.run();
   }
   if (call.round.stop != kGoOn) return;
-  if (!leaveRound(call.round, begun, fails)) return;
+  if (!leaveTurn(turnsOf(call.round), begun.turn, fails)) return;
   for (int i = 0; i < kOutputs; ++i) poisonByBlock(call.outputs[i]);
 }
 

@@ -69,8 +69,8 @@ Owners ownersOf(int64_t experts, int64_t ranks) {
 }
 
 // Rows of vectors are the copy engine's, unless they are so short, and so many, that it would be slower than the workers.
-void shareOut(Call *call, int64_t tokensOfBlock, int64_t rowsOfBlock) {
-  const int64_t kFewTokens = 4, kShortRow = tokensOfBlock <= kFewTokens ? 16 : 512;
+void shareOut(Call *call, int64_t rowsOfBlock) {
+  const int64_t kShortRow = 512;
   for (int32_t i = 0; i < call->numPayloads; ++i) {
     Payload *payload = &call->payloads[i];
     payload->isBulk = payload->sendWidth == 16 && payload->receiveWidth == 16 && payload->rowBytes >= kShortRow;
@@ -168,7 +168,6 @@ FewCall makeFew(const Call &call, const moert__workspace &workspace) {
   few.experts = static_cast<int32_t>(call.experts);
   few.tokens = static_cast<int32_t>(call.tokens);
   few.topK = call.topK;
-  while (1 << few.teamShift < few.topK) ++few.teamShift;
   few.width = 16;
   few.call = call;
   for (int32_t i = 0; i < MOERT_WORKSPACE_MAX_PAYLOADS; ++i) {
@@ -202,11 +201,18 @@ moert_status launchFew(moert_context *context, const Call &call, const moert__di
 
 //===--- many tokens ------------------------------------------------------------------------------===//
 
+// To count all tokens before its own takes a block longer than to wait for other blocks, if they are many.
+bool countsForOthers(const Call &call, unsigned blocks, Receives receives) {
+  const int64_t kAlone = 4 * kThreads, experts = receives == Receives::groups ? call.experts : 0;
+  return call.tokens > kAlone && blocks <= MOERT_WORKSPACE_MOST_BLOCKS && experts <= MOERT_WORKSPACE_COUNTED_EXPERTS;
+}
+
 moert_status launchMany(moert_context *context, Call call, const moert__dispatch_call &checked, Kernel kernel, Receives receives) {
   unsigned blocks = 0;
   moert_status stopped = MOERT_OK, status = exchangeBlocks(context, workOf(call, receives), checked.params->max_sms, &blocks);
   if (status) return status;
-  shareOut(&call, ceilDivide(call.tokens, blocks), ceilDivide(call.maxTokens, blocks));
+  shareOut(&call, ceilDivide(call.maxTokens, blocks));
+  call.counts = countsForOthers(call, blocks, receives);
   const size_t memory = memoryBytes(receives, call.experts, call.round.exchange.watch.ranks);
   const Grid grid = {dim3(blocks), dim3(threadsOf(receives)), memory, checked.params->enable_pdl != 0};
   if (goesOverLink(context)) return launchOverLink(exchangeOverLink(context, call, checked, receives), kernel, grid, call);

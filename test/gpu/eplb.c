@@ -120,6 +120,7 @@ static void replay(gpu_rank *rank) {
     CHECK_OK(moert_context_synchronize(l.exchange.context));
     check_stats(&l);
     gpu_result("out", l.exchange.out.memory);
+    exchange_settle(rank); // who goes on writes to the others' regions
   }
   check_round(&l, what->what.max_tokens, what->what.max_tokens); // calls and replays may alternate
   if (executable) cudaGraphExecDestroy(executable);

@@ -881,6 +881,7 @@ static wide_integer closed_form(wide_integer ranks, wide_integer tokens, wide_in
                           8 * (4096 + 2 * ranks),
                           128 * ranks * tokens,
                           128,
+                          640 * (ranks + 512),
                           2 * ranks * fit((8 << 20) / ranks, packets, tokens) * packets,
                           32 * rows,
                           2 * rows * ((row + 127) / 128 * 128),

@@ -675,7 +675,7 @@ def test_layout():
             own.append(align(end))
             end = own[-1] + size
         for size in (4 * ranks * 5, 4 * ranks * 5, 8 * (4096 + 2 * ranks), ranks * choices,  # of kernels alone
-                     128, 2 * ranks * 5 * 1408, 32 * (2 * 5 + ranks), 2 * (2 * 5 + ranks) * align(6),
+                     128, 4 * 160 * (ranks + 512), 2 * ranks * 5 * 1408, 32 * (2 * 5 + ranks), 2 * (2 * 5 + ranks) * align(6),
                      2 * ranks * 5 * (align(528 * 8) + 256)):
             end = align(end) + size
         data = align(end)

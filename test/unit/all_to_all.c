@@ -168,7 +168,7 @@ typedef struct alone {
 static int set_up_alone(void **state) {
   alone *a = malloc(sizeof *a);
   *state = a;
-  return moert_comm_create_threads(1, NULL, &a->comm) || open_layer(&a->l, a->comm, NULL, 1 << 18);
+  return moert_comm_create_threads(1, NULL, &a->comm) || open_layer(&a->l, a->comm, NULL, 1 << 20);
 }
 
 static int tear_down_alone(void **state) {

@@ -9,9 +9,9 @@ func.func @initialize_c1(%ws: memref<?xi8>, %info: memref<17xi64, #moe.host>, %c
 
 // -----
 
-func.func @initialize_c2(%ws: memref<434687xi8>, %info: memref<16xi64, #moe.host>, %ctx: !moe.context) {
-  // expected-error@+1 {{'moe.initialize' op operand 'workspace' has 434687 bytes, but these parameters need 434688 (moe.workspace_size)}}
-  moe.initialize workspace(%ws : memref<434687xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)
+func.func @initialize_c2(%ws: memref<764927xi8>, %info: memref<16xi64, #moe.host>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.initialize' op operand 'workspace' has 764927 bytes, but these parameters need 764928 (moe.workspace_size)}}
+  moe.initialize workspace(%ws : memref<764927xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)
     {max_num_tokens = 8 : i64, dispatch_bytes_per_token = 16 : i64, combine_bytes_per_token = 32 : i64, ep_size = 4 : i64}
   return
 }
@@ -19,7 +19,7 @@ func.func @initialize_c2(%ws: memref<434687xi8>, %info: memref<16xi64, #moe.host
 // -----
 
 func.func @initialize_c2_largest(%ws: memref<0xi8>, %info: memref<16xi64, #moe.host>, %ctx: !moe.context) {
-  // expected-error@+1 {{'moe.initialize' op operand 'workspace' has 0 bytes, but these parameters need 6917530112120363904 (moe.workspace_size)}}
+  // expected-error@+1 {{'moe.initialize' op operand 'workspace' has 0 bytes, but these parameters need 6917530112120732544 (moe.workspace_size)}}
   moe.initialize workspace(%ws : memref<0xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)
     {max_num_tokens = 16777216 : i64, dispatch_bytes_per_token = 2147483647 : i64, combine_bytes_per_token = 2147483647 : i64, ep_size = 64 : i64}
   return

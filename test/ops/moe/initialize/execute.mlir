@@ -10,7 +10,7 @@
 
 // A slab that is too small, also if only the run shows it.
 // RUN: not moe-run %t.so --ranks 2 --function setup --size ws.0=4096 2>&1 | FileCheck %s
-// CHECK: all ranks: setup: MOERT_ERROR_WORKSPACE_SIZE {{.*}}: moe.initialize: operand 'workspace' has 4096 bytes, must have at least 237952 (moe.workspace_size)
+// CHECK: all ranks: setup: MOERT_ERROR_WORKSPACE_SIZE {{.*}}: moe.initialize: operand 'workspace' has 4096 bytes, must have at least 566912 (moe.workspace_size)
 
 // The parameter ep_size is checked against the ranks that there are.
 // RUN: moe-run %t.so --ranks 2 --function two

@@ -7,12 +7,12 @@
 // RUN: moe-run %t.so --ranks 4 --function setup --function write --input x=%t.x{rank}.npy --input offset=2048 --expect out=%t.x{rank}.npy
 
 // Beyond the workspace, not a multiple of the element, negative: errors, and nothing is written.
-// RUN: not moe-run %t.so --function setup --function write --input x=%t.x{rank}.npy --input offset=1000000 2>&1 | FileCheck %s --check-prefix=BEYOND
-// BEYOND: moe-run: rank 0: write: MOERT_ERROR_INVALID_ARGUMENT {{.*}}: moe.workspace_view: result 'view' has 48 bytes, and does not lie within the 879616 bytes of operand 'workspace' at offset 1000000{{$}}
+// RUN: not moe-run %t.so --function setup --function write --input x=%t.x{rank}.npy --input offset=2000000 2>&1 | FileCheck %s --check-prefix=BEYOND
+// BEYOND: moe-run: rank 0: write: MOERT_ERROR_INVALID_ARGUMENT {{.*}}: moe.workspace_view: result 'view' has 48 bytes, and does not lie within the 1207936 bytes of operand 'workspace' at offset 2000000{{$}}
 // RUN: not moe-run %t.so --function setup --function write --input x=%t.x{rank}.npy --input offset=2049 2>&1 | FileCheck %s --check-prefix=UNALIGNED
 // UNALIGNED: moe-run: rank 0: write: MOERT_ERROR_MISALIGNED {{.*}}: moe.workspace_view: operand 'offset' is 2049, must be a multiple of 4, the size of element type f32{{$}}
 // RUN: not moe-run %t.so --function setup --function write --input x=%t.x{rank}.npy --input offset=-4 2>&1 | FileCheck %s --check-prefix=NEGATIVE
-// NEGATIVE: moe-run: rank 0: write: MOERT_ERROR_INVALID_ARGUMENT {{.*}}: moe.workspace_view: result 'view' has 48 bytes, and does not lie within the 879616 bytes of operand 'workspace' at offset -4{{$}}
+// NEGATIVE: moe-run: rank 0: write: MOERT_ERROR_INVALID_ARGUMENT {{.*}}: moe.workspace_view: result 'view' has 48 bytes, and does not lie within the 1207936 bytes of operand 'workspace' at offset -4{{$}}
 
 func.func @setup(%ws: memref<?xi8> {moe.name = "ws"}, %info: memref<16xi64, #moe.host> {moe.name = "info"}, %ctx: !moe.context) {
   moe.initialize workspace(%ws : memref<?xi8>) metainfo(%info : memref<16xi64, #moe.host>) context(%ctx)
