@@ -869,8 +869,6 @@ __device__ bool exchangeRows(const Call &call, const Begun &begun, Memory *memor
   if (adder >= call.adders) {
     const PushCursor<Kind> cursor(call, begun, *memory);
     const bool moves = adder == call.adders, isOne = bulk::isChosen();
-    if (!moves && isOne && call.round.stop == kGoOn) countBegun(call.round, begun);
-    __syncwarp();
     if (pushes && moves && isOne) moveRows<Kind>(call, memory, stages, cursor);
     if (pushes && !moves && !call.moverTells && isOne) bulk::tellAll(memory->barriers, cursor);
     __syncwarp(); // barriers count warps
@@ -905,6 +903,8 @@ __global__ void __launch_bounds__(32 * kBlockWarps, kBlocksPerSm) combineRows(co
   if (number >= 0) first = tokenOf<Kind>(call, number);
   shareBegin(call.round, check, &begun);
   if (call.round.stop == kStopAtCounts) return;
+  if (warpNumber() == kBlockWarps - 1 && laneNumber() == 0 && call.round.stop == kGoOn) countBegun(call.round, begun); // of rounds that fail, too
+  __syncwarp();
   const bool fails = begun.fails || !exchangeRows<Kind>(call, begun, memory, stages, number, first);
   if (call.round.stop != kGoOn) return;
   if (!leaveTurn(turnsOf(call.round), begun.turn, fails)) return;

@@ -776,7 +776,7 @@ private:
   const uint32_t tokens;
   uint32_t together = 1;         // tokens that go at a time, within a tile, to each mover in turn
   uint32_t token = 0, count = 0; // those that do
-  int passes;                    // how many times as many tokens are passed until the next ones
+  int passes;                    // to pass, with those of other movers in between, until the next ones
   uint32_t entered = 0, covered = 0;
   int payload = 0, last = 0; // last: of the payloads for the copy engine, if this is it
   const char *from = nullptr;
@@ -1318,13 +1318,13 @@ __global__ void __launch_bounds__(boundOf(threadsOf(kReceives)), kBlocksPerSm) d
   shareBegin(call.round, NothingToCheck(), &begun);
   bool fails = begun.fails;
   if (call.round.stop == kStopAtCounts) return;
+  if (warpNumber() == kWarps + 1 && laneNumber() == 0 && call.round.stop == kGoOn) countBegun(call.round, begun); // of rounds that fail, too
+  __syncwarp();
   if (!fails && isWorker()) {
     fails = !exchangeRows<kReceives, kTopK>(call, begun, memory, ids, counter);
     if (blockIdx.x == 0 && !fails && receives) fails = !endRound<kReceives>(call, begun, *memory);
   } else if (!fails && threadIdx.x < kThreads + 64) {
     const int mover = warpNumber() - kWarps;
-    if (mover == 1 && call.round.stop == kGoOn && laneNumber() == 0) countBegun(call.round, begun);
-    __syncwarp();
     if (pushes && bulk::isChosen()) {
       if (mover < moversOf(kReceives))
         moveRows<kReceives>(call, begun, memory, stages, mover);
