@@ -184,6 +184,10 @@ static void fail_replays(exchange_layer *l, cudaGraphExec_t executable) {
   CHECK(moert_context_synchronize(l->context) == MOERT_ERROR_PEER_TIMEOUT);
   CHECK(moert_comm_check(l->rank->comm) == MOERT_ERROR_PEER_TIMEOUT);
   CHECK(gpu_is_filled(l->out.memory, 0xff));
+  gpu_fill(l->out.memory, GPU_POISON); // each fills the outputs, not the first alone
+  CHECK_CUDA(cudaGraphLaunch(executable, moert_context_stream(l->context)));
+  CHECK_CUDA(cudaStreamSynchronize(moert_context_stream(l->context)));
+  CHECK(gpu_is_filled(l->out.memory, 0xff));
 }
 
 static void replay_again(exchange_layer *l, cudaGraphExec_t executable) {
@@ -197,7 +201,7 @@ static void replay_again(exchange_layer *l, cudaGraphExec_t executable) {
   CHECK_OK(round_of(l));
 }
 
-// All but one replay a capture, twice: both fail, the second at once. Recovered, the same capture serves the survivors.
+// All but one replay a capture, three times: all fail, the second at once. Recovered, the same capture serves the survivors.
 static void replay(gpu_rank *rank) {
   Scene *scene = rank->user;
   exchange_layer l;
@@ -363,6 +367,10 @@ static void run_on(int32_t size, int32_t gpus) {
   }
   Scene scene = {.what = flat, .odd = size - 1};
   gpu_case("replays that fail, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, replay, &scene);
+  Scene many = scene, many_grouped = {.what = grouped, .odd = size - 1};
+  many.what.max_tokens = many_grouped.what.max_tokens = 200;
+  gpu_case("replays of many tokens that fail, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, replay, &many);
+  gpu_case("replays of many tokens that fail grouped, %d ranks, %d GPUs", size, gpus) gpu_only(size, gpus, replay, &many_grouped);
   gpu_case("a rank reports an error, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, report, &scene);
   gpu_case("ranks differ, %d ranks, %d GPUs", size, gpus) gpu_both(size, gpus, differ, &scene);
   scene.odd = 0;
