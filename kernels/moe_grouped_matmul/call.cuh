@@ -44,6 +44,7 @@ struct Indices { // i32 or ui32
 struct Call {
   CUtensorMap map, wideMap; // of the weights: launch.cu
   int64_t groups, rows, columns, depth, inRows, outColumns;
+  int64_t expectedRows;            // of groups, what a kernel is chosen by
   const void *in, *weights, *bias; // bias may be NULL
   void *out;
   const float *rowWeights;    // may be NULL

@@ -96,7 +96,7 @@ bool isVector(const void *data) { return reinterpret_cast<uintptr_t>(data) % 16 
 Call makeCall(const moert__grouped_matmul &checked, const moert_moe_grouped_matmul_args *args) {
   Call call = {};
   call.groups = checked.groups;
-  call.rows = checked.rows;
+  call.rows = call.expectedRows = checked.rows;
   call.columns = checked.columns;
   call.depth = checked.depth;
   call.inRows = checked.in_rows;
@@ -124,6 +124,7 @@ Call makeCall(const GroupedProduct &product) {
   Call call = {};
   call.groups = product.groups;
   call.rows = product.rows;
+  call.expectedRows = product.expectedRows;
   call.columns = product.columns;
   call.depth = product.depth;
   call.inRows = product.inRows;
@@ -229,7 +230,7 @@ moert_status launchKernel(const Call &call, const Kernel &kernel, const moert_co
 const Product &chooseProduct(const Call &call, const Products &products) {
   if (!call.readsVectors || !call.readsScales || call.groups == 0) return products.any;
   if (call.rows <= kAloneRows) return products.byWarps[0];
-  const int64_t rows = call.rows / call.groups;
+  const int64_t rows = call.expectedRows / call.groups;
   return rows <= 8 ? products.byWarps[1] : rows <= 24 ? products.byWarps[2] : rows <= 40 ? products.byWarps[3] : products.any;
 }
 

@@ -8,6 +8,7 @@
 // moe.grouped_matmul. Kernels in front of it on the stream may write all that it reads.
 struct GroupedProduct {
   int64_t groups, rows, inRows;  // `rows`: of out
+  int64_t expectedRows;          // of groups: offsets may leave others out
   int64_t columns, depth;        // of the weights
   const uint16_t *in;            // [inRows][depth] of bf16
   const uint8_t *codes, *scales; // NVFP4: [groups][columns][depth / 2] and [groups][columns][depth / 16]

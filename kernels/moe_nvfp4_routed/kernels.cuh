@@ -24,7 +24,7 @@ const int kEncoded = 4;         // numbers that a thread makes codes of
 const int kFinishedColumns = 8; // of the output, that a thread adds up
 
 struct Call {
-  int64_t tokens, pairs, experts, hidden, inner, entries, blocks; // as in moert__nvfp4_routed
+  int64_t tokens, pairs, experts, firstExpert, hidden, inner, entries, blocks; // as in moert__nvfp4_routed
   int topK, blockM;
   const uint8_t *states, *stateScales;
   int64_t stateStride; // bytes between rows of the former
@@ -49,11 +49,7 @@ struct Call {
   float *results;        // [rows][inner] of the first product, then [rows][hidden] of the second
 };
 
-// Expert + 1 of a choice; 0: nobody's.
-__device__ inline int binOf(const Call &call, int64_t pair) {
-  const int32_t id = call.ids[pair];
-  return id >= 0 && id < call.experts ? id + 1 : 0;
-}
+__device__ inline int binOf(const Call &call, int64_t pair) { return moert__routed_bin_of(call.ids[pair], call.firstExpert, call.experts); }
 
 //===--- the plan ---------------------------------------------------------------------------------===//
 

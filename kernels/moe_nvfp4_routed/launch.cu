@@ -22,6 +22,7 @@ Call makeCall(const moert__nvfp4_routed &checked, moert_context *context) {
   call.tokens = checked.tokens;
   call.pairs = checked.pairs;
   call.experts = checked.experts;
+  call.firstExpert = checked.first_expert;
   call.hidden = checked.hidden;
   call.inner = checked.inner;
   call.entries = checked.entries;
@@ -73,6 +74,9 @@ moert_status allocateScratch(Call *call, moert_context *context) {
 
 //===--- launches ---------------------------------------------------------------------------------===//
 
+// Pairs of the experts at hand, if all are as popular.
+int64_t expectedRows(const moert__nvfp4_routed &checked) { return checked.pairs * checked.experts / checked.all_experts; }
+
 moert_status launchPlan(const Call &call, const moert_context *context) {
   const unsigned decoders = gridFor(ceilDivide(call.tokens * (call.hidden / MOERT__ROUTED_SCALED), kWideThreads), kDecodeBlocks);
   const unsigned fillers = gridFor(ceilDivide(call.entries, kThreads * kIdsOfThread), kTailBlocks);
@@ -85,6 +89,7 @@ moert_status launchActivations(const Call &call, const moert__nvfp4_routed &chec
   GroupedProduct product = {};
   product.groups = call.experts;
   product.rows = call.pairs;
+  product.expectedRows = expectedRows(checked);
   product.inRows = call.tokens;
   product.columns = 2 * call.inner;
   product.depth = call.hidden;
@@ -107,6 +112,7 @@ moert_status launchResults(const Call &call, const moert__nvfp4_routed &checked,
   GroupedProduct product = {};
   product.groups = call.experts;
   product.rows = product.inRows = call.pairs;
+  product.expectedRows = expectedRows(checked);
   product.columns = call.hidden;
   product.depth = call.inner;
   product.in = call.activations;

@@ -52,17 +52,30 @@ static moert_status check_unit(const moert_tensor *tensor, const char *name, int
   return status ? status : moert__check_multiple(tensor, name, dimension, unit);
 }
 
-// C1, C3, C6: what all other sizes follow from.
+// C6, C14: which experts there are, of how many.
+static moert_status check_experts(const moert_moe_nvfp4_routed_params *params, int64_t experts) {
+  const int64_t top_k = params->top_k, first = params->first_expert, all = params->num_experts;
+  if (all == 0 && first > 0)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
+                       "parameter 'first_expert' is %" PRId64 ", must be 0 unless 'num_experts' says how many experts there are", first);
+  if (all > 0 && first > all - experts)
+    return moert__fail(MOERT_ERROR_INVALID_ARGUMENT,
+                       "parameter 'num_experts' is %" PRId64 ", must be at least %" PRId64 ", 'first_expert' plus dimension 0 of 'gemm1_weights'",
+                       all, first + experts);
+  if (top_k <= moert__routed_all_experts(all, experts)) return MOERT_OK;
+  return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'top_k' is %" PRId64 ", must be at most %" PRId64 ", %s", top_k,
+                     moert__routed_all_experts(all, experts), all ? "'num_experts'" : "dimension 0 of 'gemm1_weights'");
+}
+
+// C1, C3, C6, C14: what all other sizes follow from.
 static moert_status check_sizes(const moert_moe_nvfp4_routed_params *params, const moert_moe_nvfp4_routed_args *args) {
-  const int64_t top_k = params->top_k, experts = args->gemm1_weights->shape[0];
+  const int64_t top_k = params->top_k;
   moert_status status = check_unit(args->hidden_states, "hidden_states", 1, MOERT__ROUTED_UNIT / 2);
   if (!status) status = check_at_most(args->hidden_states, "hidden_states", 0, INT32_MAX / top_k, "the largest i32 over top_k = ");
   if (!status) status = check_unit(args->gemm1_weights, "gemm1_weights", 1, MOERT__ROUTED_UNIT);
   if (!status) status = check_at_least(args->gemm1_weights, "gemm1_weights", 0, 1, "");
   if (!status) status = check_at_most(args->gemm1_weights, "gemm1_weights", 0, MOERT__ROUTED_MAX_EXPERTS, "");
-  if (status || top_k <= experts) return status;
-  return moert__fail(MOERT_ERROR_INVALID_ARGUMENT, "parameter 'top_k' is %" PRId64 ", must be at most %" PRId64 ", dimension 0 of 'gemm1_weights'",
-                     top_k, experts);
+  return status ? status : check_experts(params, args->gemm1_weights->shape[0]);
 }
 
 static moert_status check_shapes(const routed *call, const moert_moe_nvfp4_routed_args *args) {
@@ -167,6 +180,8 @@ static void set_sizes(routed *call, const moert_moe_nvfp4_routed_params *params,
   call->top_k = params->top_k;
   call->pairs = call->tokens * call->top_k;
   call->experts = args->gemm1_weights->shape[0];
+  call->first_expert = params->first_expert;
+  call->all_experts = moert__routed_all_experts(params->num_experts, call->experts);
   call->hidden = 2 * args->hidden_states->shape[1];
   call->inner = args->gemm1_weights->shape[1] / 2;
   call->block_m = params->block_m;

@@ -15,6 +15,8 @@ extern "C" {
 typedef struct moert__nvfp4_routed {
   int64_t tokens, top_k, pairs;   // M, top_k, M * top_k: the sentinel of the plan
   int64_t experts, hidden, inner; // E, K, N / 2
+  int64_t first_expert;           // of the weights, in a layer
+  int64_t all_experts;            // of so many
   int64_t block_m;
   int64_t entries, blocks;         // of sorted_token_ids and expert_ids: room for the plan
   moert__coded_rows states;        // [tokens][hidden]
@@ -35,15 +37,13 @@ typedef struct moert__nvfp4_routed {
   const uint8_t *prepared[MOERT__ROUTED_NUM_PREPARED]; // by moert__routed_prepared; NULL: not there
 } moert__nvfp4_routed;
 
-// The checks C1 to C13, which read no tensor's elements; sets *call if all hold. What is left to check is that the plan fits: expert_ids has room for
+// The checks C1 to C14, which read no tensor's elements; sets *call if all hold. What is left to check is that the plan fits: expert_ids has room for
 // its blocks. Then sorted_token_ids has room for its entries, too.
 MOERT__SHARED moert_status moert__nvfp4_routed_check(const moert_moe_nvfp4_routed_params *params, const moert_moe_nvfp4_routed_args *args,
                                                      moert__nvfp4_routed *call);
 
-// Expert + 1 of a choice; 0: nobody's.
 static inline int64_t moert__routed_bin(const moert__nvfp4_routed *call, int64_t pair) {
-  const int32_t id = call->topk_ids[pair];
-  return id >= 0 && id < call->experts ? (int64_t)id + 1 : 0;
+  return moert__routed_bin_of(call->topk_ids[pair], call->first_expert, call->experts);
 }
 
 #ifdef __cplusplus

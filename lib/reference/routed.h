@@ -12,6 +12,18 @@ enum {
   MOERT__ROUTED_SCALED = 16 // elements that share a scale
 };
 
+//===--- experts ----------------------------------------------------------------------------------===//
+
+// Of the layer: `given` is 0 if the weights have all.
+MOERT__NUMERIC int64_t moert__routed_all_experts(int64_t given, int64_t experts) { return given ? given : experts; }
+
+// The bin of a choice, its expert among those of the weights + 1; 0: nobody's. i32 holds first + experts, so that less than `first`, and what is
+// negative, is beyond `experts` as an unsigned number.
+MOERT__NUMERIC int32_t moert__routed_bin_of(int32_t id, int64_t first, int64_t experts) {
+  const uint32_t expert = (uint32_t)id - (uint32_t)first;
+  return expert < (uint32_t)experts ? (int32_t)expert + 1 : 0;
+}
+
 //===--- arithmetic -------------------------------------------------------------------------------===//
 
 MOERT__NUMERIC float moert__routed_activation(float gate, float up) {

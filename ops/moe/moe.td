@@ -134,7 +134,10 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     codes of NVFP4, two a byte, the first in the low half, each 16 of a row with one scale in E4M3, linear: what `moe.quantize` makes with its defaults. A
     number is code times scale, which bf16 holds exactly; docs/formats.md has the formats. M tokens, K columns, E experts, N = 2 I.
 
-    For slot j of token t, with the expert e = `topk_ids[t, j]` and the weight w = `topk_weights[t, j]`:
+    Ids are those of a layer of `num_experts` experts (0: E), of which the weights have E, from `first_expert` on. If these are not all, the result is what they
+    add; calls with the weights of the others add the rest.
+
+    For slot j of token t, with the expert e = `topk_ids[t, j] - first_expert` of the weights and the weight w = `topk_weights[t, j]`:
 
     - gate = `output1_scale_gate_scalar[e]` times the sum of token by weight row i, up = `output1_scale_scalar[e]` times that by row I + i;
       h = silu(gate) * up, for i < I.
@@ -150,10 +153,11 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     the result is the same in every run, whatever the shape. NaN of a number spreads as arithmetic has it: to its token only, but for one in weights.
     NaN in h makes its block NaN, an infinity has the scale 448 and the largest code; a NaN in `out` is written as 0x7fff.
 
-    An id outside [0, E), such as -1, is a choice of nobody: it adds nothing. The same expert may be chosen more than once by a token.
+    An id outside [first_expert, first_expert + E), such as -1, is a choice of nobody: it adds nothing. The same expert may be chosen more than once by a
+    token.
 
     The plan tells who works on what, as `moe_align_block_size` does in vLLM and SGLang. An entry is a pair t * top_k + j; entries stand in bins: bin 0 has the
-    choices of nobody, bin e + 1 those of expert e, in ascending order. Each bin is padded to a multiple of `block_m` by the sentinel M * top_k.
+    choices of nobody, bin e + 1 those of expert e of the weights, in ascending order. Each bin is padded to a multiple of `block_m` by the sentinel M * top_k.
 
     - `sorted_token_ids`: the entries, bin by bin; behind them sentinels, up to its end.
     - `expert_ids[b]`: whose the entries of block b are, -1 for bin 0. What lies behind the plan keeps its contents.
@@ -175,7 +179,7 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     - C3: `gemm1_weights` is [E, N, K / 2], `gemm1_weights_scale` [E, N, K / 16]; N is a multiple of 256, at least 256, and E from 1 to 1024.
     - C4: `gemm2_weights` is [E, K, N / 4], `gemm2_weights_scale` [E, K, N / 32].
     - C5: `output1_scale_gate_scalar`, `output1_scale_scalar` and `output2_scale_scalar` are [E].
-    - C6: `topk_ids` and `topk_weights` are [M, top_k], and `top_k` <= E.
+    - C6: `topk_ids` and `topk_weights` are [M, top_k], and `top_k` <= `num_experts`.
     - C7: `out` is [M, K].
     - C8: `block_m` is a multiple of 8.
     - C9: `expert_ids` is [B] with B at least 1, `sorted_token_ids` has at least B * block_m entries, and no more than i32 counts.
@@ -186,6 +190,7 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     - C12: `w2_data_prepared_k256` is [E * (K / 128) * (N / 512), 128, 128], `w2_scale_prepared_k256` as many of [16, 128]; with either N is a multiple
       of 512.
     - C13: `w1_gate_up_data_prepared` and `w1_gate_up_scale_prepared` go together.
+    - C14: `first_expert` + E <= `num_experts`.
   }];
   let arguments = (ins
       Moe_Bytes2:$hidden_states, Moe_E4M3Scales2:$hidden_states_scale,
@@ -202,7 +207,9 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
       Moe_Int<1, 32>:$top_k,
       DefaultValuedAttr<Moe_Int<8, 65536>, "8">:$block_m,
       DefaultValuedAttr<Moe_Float, "1.0">:$routed_scaling_factor,
-      DefaultValuedAttr<BoolAttr, "true">:$accumulate);
+      DefaultValuedAttr<BoolAttr, "true">:$accumulate,
+      DefaultValuedAttr<Moe_Int<0, 2147483647>, "0">:$first_expert,
+      DefaultValuedAttr<Moe_Int<0, 2147483647>, "0">:$num_experts);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["sorted_token_ids", "expert_ids", "num_tokens_post_padded", "cumsum_buffer", "out"];
   let kept = ["expert_ids", "cumsum_buffer", "out"];

@@ -95,12 +95,23 @@ static MlirLogicalResult checkSizes(MlirOperation op, const Known known[NUM_SIZE
 
 // C6
 static MlirLogicalResult checkChoices(MlirOperation op, const Known *experts) {
-  const int64_t topK = moeInt(op, "top_k");
+  const int64_t topK = moeInt(op, "top_k"), all = moeInt(op, "num_experts");
   MOE_TRY(moeCheckDim(op, MOE_NVFP4_ROUTED_TOPK_IDS, 1, topK, "top_k"));
   MOE_TRY(moeCheckDim(op, MOE_NVFP4_ROUTED_TOPK_WEIGHTS, 1, topK, "top_k"));
-  if (!experts->by || topK <= experts->value) return MOE_OK;
+  if (all > 0 && topK > all) return moeError(op, "top_k is %lld, must be at most num_experts = %lld", (long long)topK, (long long)all);
+  if (all > 0 || !experts->by || topK <= experts->value) return MOE_OK;
   return moeError(op, "top_k is %lld, must be at most E = %lld by operand '%s'", (long long)topK, (long long)experts->value,
                   operandName(op, experts->by->operand));
+}
+
+// C14
+static MlirLogicalResult checkRange(MlirOperation op, const Known *experts) {
+  const int64_t first = moeInt(op, "first_expert"), all = moeInt(op, "num_experts");
+  if (all == 0 && first > 0)
+    return moeError(op, "first_expert is %lld, must be 0 unless num_experts says how many experts there are", (long long)first);
+  if (all == 0 || !experts->by || first <= all - experts->value) return MOE_OK;
+  return moeError(op, "num_experts is %lld, must be at least first_expert + E = %lld by operand '%s'", (long long)all,
+                  (long long)(first + experts->value), operandName(op, experts->by->operand));
 }
 
 //===--- the plan ---------------------------------------------------------------------------------===//
@@ -162,6 +173,7 @@ MlirLogicalResult moe_nvfp4_routed_verify(MlirOperation op) {
   for (int size = 0; size < NUM_SIZES; ++size) known[size] = find(op, (Size)size);
   MOE_TRY(checkSizes(op, known));             // C1 to C5, C7
   MOE_TRY(checkChoices(op, &known[EXPERTS])); // C6
+  MOE_TRY(checkRange(op, &known[EXPERTS]));   // C14
   MOE_TRY(checkPlan(op, &known[EXPERTS]));    // C8 to C10
   return checkPrepared(op, known);            // C11 to C13
 }

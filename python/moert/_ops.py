@@ -72,7 +72,7 @@ _moe_initialize = Op(
     [('workspace', TENSOR), ('metainfo', TENSOR)])
 _moe_nvfp4_routed = Op(
     'moe_nvfp4_routed',
-    [('top_k', INT), ('block_m', INT), ('routed_scaling_factor', FLOAT), ('accumulate', BOOL)],
+    [('top_k', INT), ('block_m', INT), ('routed_scaling_factor', FLOAT), ('accumulate', BOOL), ('first_expert', INT), ('num_experts', INT)],
     [('hidden_states', TENSOR), ('hidden_states_scale', TENSOR), ('gemm1_weights', TENSOR), ('gemm1_weights_scale', TENSOR), ('gemm2_weights',
      TENSOR), ('gemm2_weights_scale', TENSOR), ('output1_scale_gate_scalar', TENSOR), ('output1_scale_scalar', TENSOR), ('output2_scale_scalar',
      TENSOR), ('topk_ids', TENSOR), ('topk_weights', TENSOR), ('w1_scale_prepared', TENSOR), ('w2_scale_prepared', TENSOR), ('w1_data_prepared',
@@ -388,7 +388,8 @@ def moe_nvfp4_routed(context, *, hidden_states, hidden_states_scale, gemm1_weigh
                      output1_scale_gate_scalar, output1_scale_scalar, output2_scale_scalar, topk_ids, topk_weights, sorted_token_ids, expert_ids,
                      num_tokens_post_padded, cumsum_buffer, out, top_k, w1_scale_prepared=None, w2_scale_prepared=None, w1_data_prepared=None,
                      w1_gate_up_data_prepared=None, w1_gate_up_scale_prepared=None, w1_scale_prepared_interleaved=None, w2_data_prepared=None,
-                     w2_data_prepared_k256=None, w2_scale_prepared_k256=None, block_m=8, routed_scaling_factor=1.0, accumulate=True, kernel=None):
+                     w2_data_prepared_k256=None, w2_scale_prepared_k256=None, block_m=8, routed_scaling_factor=1.0, accumulate=True,
+                     first_expert=0, num_experts=0, kernel=None):
     """moe.nvfp4_routed: The chosen experts of each token, from codes of 4 bits to their weighted sum. Local.
 
     hidden_states: 2-D tensor of i8 (signless or ui8)
@@ -420,13 +421,15 @@ def moe_nvfp4_routed(context, *, hidden_states, hidden_states_scale, gemm1_weigh
     block_m: 8 to 65536
     routed_scaling_factor: a finite number
     accumulate: True or False
+    first_expert: 0 to 2147483647
+    num_experts: 0 to 2147483647
     """
-    return _moe_nvfp4_routed(context, kernel, [top_k, block_m, routed_scaling_factor, accumulate], [hidden_states, hidden_states_scale,
-                             gemm1_weights, gemm1_weights_scale, gemm2_weights, gemm2_weights_scale, output1_scale_gate_scalar,
-                             output1_scale_scalar, output2_scale_scalar, topk_ids, topk_weights, w1_scale_prepared, w2_scale_prepared,
-                             w1_data_prepared, w1_gate_up_data_prepared, w1_gate_up_scale_prepared, w1_scale_prepared_interleaved,
-                             w2_data_prepared, w2_data_prepared_k256, w2_scale_prepared_k256, sorted_token_ids, expert_ids,
-                             num_tokens_post_padded, cumsum_buffer, out])
+    return _moe_nvfp4_routed(context, kernel, [top_k, block_m, routed_scaling_factor, accumulate, first_expert, num_experts], [hidden_states,
+                             hidden_states_scale, gemm1_weights, gemm1_weights_scale, gemm2_weights, gemm2_weights_scale,
+                             output1_scale_gate_scalar, output1_scale_scalar, output2_scale_scalar, topk_ids, topk_weights, w1_scale_prepared,
+                             w2_scale_prepared, w1_data_prepared, w1_gate_up_data_prepared, w1_gate_up_scale_prepared,
+                             w1_scale_prepared_interleaved, w2_data_prepared, w2_data_prepared_k256, w2_scale_prepared_k256, sorted_token_ids,
+                             expert_ids, num_tokens_post_padded, cumsum_buffer, out])
 
 
 def moe_prepare_nvfp4(context, *, source, prepared, layout, kernel=None):

@@ -106,7 +106,7 @@ func.func @reductions(%r: memref<5x32xbf16>, %g: memref<32xbf16>, %x: memref<3x5
 }
 
 // CHECK-LABEL: func.func @routed
-// CHECK: moe.nvfp4_routed {{.*}} w1_scale_prepared({{.*}} w2_scale_prepared({{.*}} w1_data_prepared({{.*}} w1_gate_up_data_prepared({{.*}} w1_gate_up_scale_prepared({{.*}} w1_scale_prepared_interleaved({{.*}} w2_data_prepared({{.*}} w2_data_prepared_k256({{.*}} w2_scale_prepared_k256({{.*}} {accumulate = false, block_m = 16 : i64, routed_scaling_factor = 2.500000e+00 : f64, top_k = 2 : i64}
+// CHECK: moe.nvfp4_routed {{.*}} w1_scale_prepared({{.*}} w2_scale_prepared({{.*}} w1_data_prepared({{.*}} w1_gate_up_data_prepared({{.*}} w1_gate_up_scale_prepared({{.*}} w1_scale_prepared_interleaved({{.*}} w2_data_prepared({{.*}} w2_data_prepared_k256({{.*}} w2_scale_prepared_k256({{.*}} {accumulate = false, block_m = 16 : i64, first_expert = 4 : i64, num_experts = 12 : i64, routed_scaling_factor = 2.500000e+00 : f64, top_k = 2 : i64}
 func.func @routed(%x: tensor<?x128xi8>, %xs: tensor<?x16xf8E4M3FN>, %w1: tensor<4x512x128xi8>, %s1: tensor<4x512x16xf8E4M3FN>,
     %w2: tensor<4x256x128xi8>, %s2: tensor<4x256x16xf8E4M3FN>, %g: tensor<4xf32>, %u: tensor<4xf32>, %d: tensor<4xf32>, %ids: tensor<?x2xi32>,
     %w: tensor<?x2xf32>, %w1s: tensor<16x16x128xf8E4M3FN>, %w2s: tensor<16x8x128xf8E4M3FN>, %w1d: tensor<16x128x128xi8>, %gud: tensor<8x256x128xi8>,
@@ -122,7 +122,7 @@ func.func @routed(%x: tensor<?x128xi8>, %xs: tensor<?x16xf8E4M3FN>, %w1: tensor<
     w2_data_prepared(%w2d : tensor<16x128x64xi8>) w2_data_prepared_k256(%w2d256 : tensor<8x128x128xi8>)
     w2_scale_prepared_k256(%w2s256 : tensor<8x16x128xf8E4M3FN>)
     plan(%sorted, %experts, %padded, %cumsum : tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>)
-    outs(%out : tensor<?x256xbf16>) context(%ctx) {top_k = 2 : i64, block_m = 16 : i64, routed_scaling_factor = 2.5 : f64, accumulate = false} -> tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>
+    outs(%out : tensor<?x256xbf16>) context(%ctx) {top_k = 2 : i64, block_m = 16 : i64, routed_scaling_factor = 2.5 : f64, accumulate = false, first_expert = 4 : i64, num_experts = 12 : i64} -> tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>
   return %0#0, %0#1, %0#2, %0#3, %0#4 : tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>
 }
 

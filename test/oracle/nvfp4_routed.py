@@ -5,6 +5,7 @@
 # leave, of random numbers about 0.1. Every destination is poisoned before the call.
 #
 #===----------------------------------------------------------------------------------------------===#
+import copy
 import itertools
 
 import numpy as np
@@ -54,10 +55,14 @@ class Layer:
 
 
 class Case:
-    def __init__(self, rng, layer, tokens, top_k=2, ids=None, block_m=8, factor=1.0, accumulate=True, state_scales=USUAL, blocks=None):
+    """The layer's weights are those of the experts from `first` on, of `all_experts`; 0: they are all."""
+
+    def __init__(self, rng, layer, tokens, top_k=2, ids=None, block_m=8, factor=1.0, accumulate=True, state_scales=USUAL, blocks=None, first=0, all_experts=0):
         self.layer, self.tokens, self.top_k, self.block_m, self.factor, self.accumulate = layer, tokens, top_k, block_m, factor, accumulate
+        self.first, self.all_experts = first, all_experts
         self.states = Rows(rng, (tokens, layer.hidden), state_scales)
-        self.ids = (rng.integers(-1, layer.experts, (tokens, top_k)) if ids is None else np.array(ids)).astype(np.int32).reshape(tokens, top_k)
+        drawn = rng.integers(-1, all_experts or layer.experts, (tokens, top_k)) if ids is None else np.array(ids)
+        self.ids = drawn.astype(np.int32).reshape(tokens, top_k)
         self.weights = rng.normal(size=(tokens, top_k)).astype(np.float32)
         self.seed = encode(rng.normal(size=(tokens, layer.hidden)), 'bf16')
         self.pairs = tokens * top_k
@@ -65,7 +70,7 @@ class Case:
 
     def bins(self):
         """The pairs of nobody, and of each expert."""
-        flat = self.ids.reshape(-1)
+        flat = self.ids.reshape(-1).astype(np.int64) - self.first
         experts = np.where((flat >= 0) & (flat < self.layer.experts), flat, -1)
         return [np.flatnonzero(experts == expert) for expert in range(-1, self.layer.experts)]
 
@@ -77,7 +82,8 @@ class Case:
                     gemm1_weights_scale=layer.first.scales, gemm2_weights=layer.second.codes.view(np.int8),
                     gemm2_weights_scale=typed(layer.second.scales, 'f8E4M3FN'), output1_scale_gate_scalar=layer.gate, output1_scale_scalar=layer.up,
                     output2_scale_scalar=layer.down, topk_ids=self.ids, topk_weights=self.weights, out=typed(out, 'bf16'), top_k=self.top_k,
-                    block_m=self.block_m, routed_scaling_factor=self.factor, accumulate=self.accumulate, **dict(zip(PLAN, plan)))
+                    block_m=self.block_m, routed_scaling_factor=self.factor, accumulate=self.accumulate, first_expert=self.first, num_experts=self.all_experts,
+                    **dict(zip(PLAN, plan)))
 
     def run(self, rank, **changes):
         """The plan, and the bits of the output."""
@@ -137,7 +143,7 @@ def results_of(case, activations, sums):
 
 
 def has_expert(case):
-    return (case.ids >= 0) & (case.ids < case.layer.experts)
+    return (case.ids >= case.first) & (case.ids.astype(np.int64) < case.first + case.layer.experts)
 
 
 def modelled(case):
@@ -210,6 +216,40 @@ def test_choices(rank):
             out = check(rank, case)
             if not has_expert(case).any():
                 np.testing.assert_array_equal(out, case.seed if accumulate else 0)
+
+
+def test_parts(rank):
+    """Some experts of a layer: fewer than a token chooses, the first, the last, with ids as large as there are, and all that are at hand."""
+    rng = np.random.default_rng(34)
+    most = 2 ** 31 - 1
+    for experts, first, all_experts, top_k in ((4, 8, 16, 8), (1, 0, 40, 32), (3, 37, 40, 2), (2, most - 2, most, 3), (5, 0, 5, 5), (2, 0, most, 2)):
+        layer = Layer(rng, experts, 256, 256)
+        near = rng.choice([first - 1, first, first + experts - 1, first + experts, 0, -1, -2 ** 31, most], (9, top_k)).clip(-2 ** 31, most)
+        for ids in (near, rng.integers(max(first - 9, -1), min(first + 9, all_experts), (12, top_k))):
+            check(rank, Case(rng, layer, len(ids), top_k, ids, factor=2.5, first=first, all_experts=all_experts))
+
+
+def part_of(layer, first, experts):
+    part, chosen = copy.copy(layer), slice(first, first + experts)
+    part.experts, part.gate, part.up, part.down = experts, layer.gate[chosen], layer.up[chosen], layer.down[chosen]
+    for name in ('first', 'second'):
+        rows = copy.copy(getattr(layer, name))
+        rows.codes, rows.scales, rows.numbers = rows.codes[chosen], rows.scales[chosen], rows.numbers[chosen]
+        setattr(part, name, rows)
+    return part
+
+
+def test_halves(rank):
+    """Each adds to what the other has left; together they are the layer, but for the rounding in between."""
+    rng = np.random.default_rng(35)
+    whole = Case(rng, Layer(rng, 8, 256, 256), 20, 6, ids=rng.integers(0, 8, (20, 6)))
+    out = whole.seed
+    for first in (0, 4):
+        half = copy.copy(whole)
+        half.layer, half.first, half.all_experts, half.seed = part_of(whole.layer, first, 4), first, 8, out
+        half.blocks = 32
+        out = check(rank, half)
+    check_exact(whole, out)
 
 
 def test_no_tokens(rank):
@@ -372,12 +412,24 @@ def test_shape_errors(rank):
         wrong(name, 0, (6, 2), "equal dimension 0 of 'hidden_states' = 5", dtype)
         wrong(name, 1, (5, 1), 'equal top_k = 2', dtype)
     refuse('INVALID_ARGUMENT', "parameter 'top_k' is 5, must be at most 4, dimension 0 of 'gemm1_weights'", top_k=5)
+    refuse('INVALID_ARGUMENT', "parameter 'top_k' is 6, must be at most 5, 'num_experts'", top_k=6, num_experts=5)
     for shape, text in (((6, 256), "0 is 6, must equal dimension 0 of 'hidden_states' = 5"), ((5, 128), "1 is 128, must equal twice dimension 1 of 'hidden_states' = 256")):
         refuse('INVALID_SHAPE', "operand 'out' dimension " + text, out=typed(np.zeros(shape, np.uint16), 'bf16'))  # C7
     refuse('INVALID_DTYPE', "operand 'out': element type f32, must be bf16", out=typed(np.zeros((5, 256), np.float32), 'f32'))
     refuse('INVALID_DTYPE', "operand 'topk_ids': element type ui32, must be i32", topk_ids=np.zeros((5, 2), np.uint32))
     refuse('INVALID_DTYPE', "operand 'hidden_states_scale': element type f8E8M0FNU, must be i8, ui8 or f8E4M3FN",
            hidden_states_scale=typed(byte(5, 16), 'f8E8M0FNU'))
+
+
+def test_part_errors(rank):
+    refuse = refuser(rank, small_case())
+    refuse('INVALID_ARGUMENT', "parameter 'first_expert' is 4, must be 0 unless 'num_experts' says how many experts there are", first_expert=4)  # C14
+    for first, all_experts in ((0, 3), (5, 8), (2 ** 31 - 1, 2 ** 31 - 1), (2 ** 31 - 4, 2 ** 31 - 1)):
+        refuse('INVALID_ARGUMENT', "parameter 'num_experts' is %d, must be at least %d, 'first_expert' plus dimension 0 of 'gemm1_weights'"
+               % (all_experts, first + 4), first_expert=first, num_experts=all_experts)
+    for name in ('first_expert', 'num_experts'):
+        for value in (-1, 2 ** 31):
+            refuse('INVALID_ARGUMENT', "parameter '%s' is %d, must be in [0, 2147483647]" % (name, value), **{name: value})
 
 
 def test_plan_errors(rank):
@@ -460,8 +512,8 @@ def test_no_memory(rank):
 
 
 def main(rank):
-    for test in (test_sizes, test_options, test_choices, test_no_tokens, test_accumulate, test_scales, test_ties, test_no_numbers, test_same_bits,
-                 test_rows_apart, test_prepared, test_shape_errors, test_plan_errors, test_plans_without_room, test_prepared_errors, test_overlap,
+    for test in (test_sizes, test_options, test_choices, test_parts, test_halves, test_no_tokens, test_accumulate, test_scales, test_ties, test_no_numbers, test_same_bits,
+                 test_rows_apart, test_prepared, test_shape_errors, test_part_errors, test_plan_errors, test_plans_without_room, test_prepared_errors, test_overlap,
                  test_no_memory):
         test(rank)
         print('ok', test.__name__, flush=True)

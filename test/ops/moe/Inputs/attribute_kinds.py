@@ -69,7 +69,8 @@ MOE = {
                          'memref<?x128xi8>, memref<?x16xi8>, memref<4x256x128xi8>, memref<4x256x16xi8>, memref<4x256x64xi8>, memref<4x256x8xi8>, '
                          'memref<4xf32>, memref<4xf32>, memref<4xf32>, memref<?x2xi32>, memref<?x2xf32>, memref<?xi32>, memref<?xi32>, memref<1xi32>, '
                          'memref<6xi32>, memref<?x256xbf16>', '', {
-        'top_k': Int(1, 32), 'block_m': Int(8, 65536, 8), 'routed_scaling_factor': Float(), 'accumulate': Bool()}),
+        'top_k': Int(1, 32), 'block_m': Int(8, 65536, 8), 'routed_scaling_factor': Float(), 'accumulate': Bool(), 'first_expert': Int(0, 2147483647, 0),
+        'num_experts': Int(0, 2147483647, 0)}),
     'moe.prepare_nvfp4': ('layout = "w1_data"', '', 'memref<4x512x128xi8>, memref<16x128x128xi8>', '', {
         'layout': OneOf('w1_scales', 'w2_scales', 'w1_data', 'w1_gate_up_data', 'w1_gate_up_scales', 'w1_scales_interleaved', 'w2_data', 'w2_data_k256',
                         'w2_scales_k256')}),

@@ -435,6 +435,21 @@ func.func @nvfp4_routed_c6_top_k(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN
 
 // -----
 
+func.func @nvfp4_routed_c6_all_experts(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x6xi32>,
+    %w: memref<5x6xf32>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>, %out: memref<5x256xbf16>,
+    %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.nvfp4_routed' op top_k is 6, must be at most num_experts = 5}}
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<5x128xi8>, memref<5x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<5x6xi32>, memref<5x6xf32>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 6 : i64, num_experts = 5 : i64}
+  return
+}
+
+// -----
+
 func.func @nvfp4_routed_c7(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
     %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
     %w: memref<5x2xf32>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>, %out: memref<4x256xbf16>,
@@ -772,5 +787,65 @@ func.func @nvfp4_routed_c13_data(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN
     w1_gate_up_scale_prepared(%gus : memref<8x32x128xf8E4M3FN>)
     plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
     outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @nvfp4_routed_c14(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
+    %w: memref<5x2xf32>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>, %out: memref<5x256xbf16>,
+    %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.nvfp4_routed' op num_experts is 8, must be at least first_expert + E = 9 by operand 'gemm1_weights'}}
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<5x128xi8>, memref<5x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<5x2xi32>, memref<5x2xf32>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 2 : i64, first_expert = 5 : i64, num_experts = 8 : i64}
+  return
+}
+
+// -----
+
+func.func @nvfp4_routed_c14_fewer(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
+    %w: memref<5x2xf32>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>, %out: memref<5x256xbf16>,
+    %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.nvfp4_routed' op num_experts is 3, must be at least first_expert + E = 4 by operand 'gemm1_weights'}}
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<5x128xi8>, memref<5x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<5x2xi32>, memref<5x2xf32>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 2 : i64, num_experts = 3 : i64}
+  return
+}
+
+// -----
+
+func.func @nvfp4_routed_c14_largest(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
+    %w: memref<5x2xf32>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>, %out: memref<5x256xbf16>,
+    %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.nvfp4_routed' op num_experts is 2147483647, must be at least first_expert + E = 2147483651 by operand 'gemm1_weights'}}
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<5x128xi8>, memref<5x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<5x2xi32>, memref<5x2xf32>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 2 : i64, first_expert = 2147483647 : i64, num_experts = 2147483647 : i64}
+  return
+}
+
+// -----
+
+func.func @nvfp4_routed_c14_first_alone(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
+    %w: memref<5x2xf32>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>, %out: memref<5x256xbf16>,
+    %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.nvfp4_routed' op first_expert is 4, must be 0 unless num_experts says how many experts there are}}
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<5x128xi8>, memref<5x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<5x2xi32>, memref<5x2xf32>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 2 : i64, first_expert = 4 : i64}
   return
 }

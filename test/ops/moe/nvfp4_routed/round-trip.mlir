@@ -133,3 +133,17 @@ func.func @smallest(%x: memref<0x128xi8, strided<[192, 1]>>, %xs: memref<0x16xi8
     outs(%out : memref<0x256xbf16>) context(%ctx) {top_k = 1 : i64}
   return
 }
+
+// Fewer experts than a token chooses, the last ones of as many as ids can name.
+// CHECK-LABEL: func.func @part
+// CHECK: {first_expert = 2147483645 : i64, num_experts = 2147483647 : i64, top_k = 8 : i64}
+func.func @part(%x: memref<?x128xi8>, %xs: memref<?x16xi8>, %w1: memref<2x256x128xi8>, %s1: memref<2x256x16xi8>, %w2: memref<2x256x64xi8>,
+    %s2: memref<2x256x8xi8>, %g: memref<2xf32>, %u: memref<2xf32>, %d: memref<2xf32>, %ids: memref<?x8xi32>, %w: memref<?x8xf32>,
+    %sorted: memref<?xi32>, %experts: memref<?xi32>, %padded: memref<1xi32>, %cumsum: memref<4xi32>, %out: memref<?x256xbf16>, %ctx: !moe.context) {
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<?x128xi8>, memref<?x16xi8>)
+    gemm1(%w1, %s1 : memref<2x256x128xi8>, memref<2x256x16xi8>) gemm2(%w2, %s2 : memref<2x256x64xi8>, memref<2x256x8xi8>)
+    output_scales(%g, %u, %d : memref<2xf32>, memref<2xf32>, memref<2xf32>) topk(%ids, %w : memref<?x8xi32>, memref<?x8xf32>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<?xi32>, memref<?xi32>, memref<1xi32>, memref<4xi32>)
+    outs(%out : memref<?x256xbf16>) context(%ctx) {top_k = 8 : i64, first_expert = 2147483645 : i64, num_experts = 2147483647 : i64}
+  return
+}

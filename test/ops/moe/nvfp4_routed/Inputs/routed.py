@@ -41,7 +41,7 @@ gate_scales, up_scales, down_scales = np.full(EXPERTS, 128.0), np.full(EXPERTS, 
 weights = rng.choice([0.5, 1.0, 2.0], IDS.shape)
 old = rng.integers(-9, 10, (TOKENS, HIDDEN)).astype(np.float64)
 
-total = np.zeros((TOKENS, HIDDEN))
+total, of_last = np.zeros((TOKENS, HIDDEN)), np.zeros((TOKENS, HIDDEN))
 for token, expert, weight in zip(np.repeat(np.arange(TOKENS), 2), IDS.reshape(-1), weights.reshape(-1)):
     if 0 <= expert < EXPERTS:
         sums = first[expert] @ x[token]
@@ -50,13 +50,23 @@ for token, expert, weight in zip(np.repeat(np.arange(TOKENS), 2), IDS.reshape(-1
         steps = Arrays.decode(E4M3, scales)[:, None]
         codes = Arrays.encode(E2M1, h / np.where(steps == 0, np.float32(1), steps))
         h = (Arrays.decode(E2M1, codes) * steps).astype(np.float64).reshape(INNER)
-        total[token] += second[expert] @ h * down_scales[expert] * weight
+        y = second[expert] @ h * down_scales[expert] * weight
+        total[token] += y
+        of_last[token] += y if expert == EXPERTS - 1 else 0
 
-bins = [np.flatnonzero((IDS.reshape(-1) == expert) if expert >= 0 else (IDS.reshape(-1) < 0) | (IDS.reshape(-1) >= EXPERTS)) for expert in range(-1, EXPERTS)]
-entries = np.full(7 * BLOCK, IDS.size, np.int32)
-for block, pairs in enumerate(bins):  # none of them is more than a block
-    entries[block * BLOCK:block * BLOCK + len(pairs)] = pairs
-sums = [block * BLOCK + len(pairs) for block, pairs in enumerate(bins)] + [4 * BLOCK]
+
+def plan_of(first):
+    """Entries and sums of the experts from `first` on; no bin has more than a block."""
+    flat = IDS.reshape(-1)
+    bins = [np.flatnonzero((flat < first) | (flat >= EXPERTS))] + [np.flatnonzero(flat == expert) for expert in range(first, EXPERTS)]
+    entries = np.full(7 * BLOCK, IDS.size, np.int32)
+    for block, pairs in enumerate(bins):
+        entries[block * BLOCK:block * BLOCK + len(pairs)] = pairs
+    return entries, np.array([block * BLOCK + len(pairs) for block, pairs in enumerate(bins)] + [len(bins) * BLOCK], np.int32)
+
+
+entries, sums = plan_of(0)
+last_entries, last_sums = plan_of(EXPERTS - 1)
 
 save('g', gate_scales.astype(np.float32))
 save('u', up_scales.astype(np.float32))
@@ -71,5 +81,11 @@ save('old_plan', np.full(7, -9, np.int32))
 save('plan', np.array([-1, 0, 1, 2, -9, -9, -9], np.int32))
 save('padded', np.array([4 * BLOCK], np.int32))
 save('old_cumsum', np.full(5, -9, np.int32))
-save('cumsum', np.array(sums, np.int32))
+save('cumsum', sums)
+save('added_last', bf16(old + of_last))
+save('last_sorted', last_entries)
+save('last_plan', np.array([-1, 0, -9, -9, -9, -9, -9], np.int32))
+save('last_cumsum', last_sums)
+for name in ('w1', 's1', 'w2', 's2', 'g', 'u', 'd'):
+    save('last_' + name, np.load('%s.%s.npy' % (sys.argv[1], name))[-1:])
 save('prepared', rng.integers(0, 256, (EXPERTS * 2, 128, 64)).astype(np.uint8).view(np.int8))
