@@ -16,7 +16,8 @@ enum { REPLAYS = 3 };
 //===--- cases --------------------------------------------------------------------------------------===//
 
 typedef enum Choices {
-  ANY,     // experts and nobody
+  ANY,     // experts of the layer and nobody
+  NEAR,    // those of the weights, and two on either side
   NOBODY,  // -1
   OUTSIDE, // ids beyond both ends, few experts
   ONE,     // the last expert, for all
@@ -36,10 +37,11 @@ typedef struct Case {
   Numbers numbers;
   double factor;
   bool accumulate;
-  int64_t spare;   // blocks that the plan leaves free
-  int64_t padding; // bytes between rows of the states
-  int64_t shift;   // elements between a multiple of 256 bytes and states, weights, scales and out
-  bool generic;    // ask for the generic kernel
+  int64_t spare;              // blocks that the plan leaves free
+  int64_t padding;            // bytes between rows of the states
+  int64_t shift;              // elements between a multiple of 256 bytes and states, weights, scales and out
+  bool generic;               // ask for the generic kernel
+  int64_t first, all_experts; // of the weights, in a layer of so many; 0: they are all
 } Case;
 
 // A case, and what the host backend has made of it.
@@ -60,8 +62,8 @@ typedef struct Plan {
 
 typedef struct Layer {
   Case what;
-  Operand states, state_scales, first, first_scales, second, second_scales, out;
-  gpu_buffer *gate, *up, *down, *ids, *weights;
+  Operand states, state_scales, first, first_scales, second, second_scales, gate, up, down, out;
+  gpu_buffer *ids, *weights;
   Plan plan;
 } Layer;
 
@@ -124,17 +126,17 @@ static void make_rows(gpu_rank *rank, const Case *what, Operand *codes, Operand 
 }
 
 // `base`, times something from 1/2 to 3/2 of each expert; of exact cases `exact`.
-static gpu_buffer *make_factors(gpu_rank *rank, const Case *what, double base, double exact) {
-  gpu_buffer *factors = gpu_new(rank, "f32", 1, what->experts);
+static void make_factors(gpu_rank *rank, const Case *what, Operand *factors, double base, double exact) {
+  make_operand(rank, factors, "f32", 0, 0, 1, &what->experts);
   for (int64_t e = 0; e < what->experts; ++e)
-    gpu_set(factors, e, what->numbers == EXACT ? exact : base * (0.5 + (double)gpu_random_below(rank, 1000) / 1000));
-  gpu_upload(factors);
-  return factors;
+    gpu_set(factors->buffer, e, what->numbers == EXACT ? exact : base * (0.5 + (double)gpu_random_below(rank, 1000) / 1000));
+  gpu_upload(factors->buffer);
 }
 
 static int64_t choose(gpu_rank *rank, const Case *what, int64_t token) {
   switch (what->choices) {
-  case ANY: return gpu_random_below(rank, what->experts + 1) - 1;
+  case ANY: return gpu_random_below(rank, (what->all_experts ? what->all_experts : what->experts) + 1) - 1;
+  case NEAR: return what->first - 2 + gpu_random_below(rank, what->experts + 4);
   case NOBODY: return -1;
   case OUTSIDE: return gpu_random_below(rank, 4) == 0 ? gpu_random_below(rank, what->experts) : gpu_random_below(rank, 2) ? what->experts : -7;
   case ONE: return what->experts - 1;
@@ -172,8 +174,8 @@ static void make_out(gpu_rank *rank, const Case *what, Operand *out) {
 static int64_t blocks_of(const Case *what, const gpu_buffer *ids) {
   int64_t *counts = calloc((size_t)what->experts + 1, sizeof *counts), blocks = 0;
   for (int64_t pair = 0; pair < ids->count; ++pair) {
-    const int64_t id = (int64_t)gpu_get(ids, pair);
-    ++counts[id >= 0 && id < what->experts ? id + 1 : 0];
+    const int64_t expert = (int64_t)gpu_get(ids, pair) - what->first;
+    ++counts[expert >= 0 && expert < what->experts ? expert + 1 : 0];
   }
   for (int64_t bin = 0; bin <= what->experts; ++bin) blocks += (counts[bin] + what->block_m - 1) / what->block_m;
   free(counts);
@@ -194,9 +196,9 @@ static void make_layer(gpu_rank *rank, const Case *what, Layer *layer) {
   make_rows(rank, what, &layer->states, &layer->state_scales, what->padding, 2, (const int64_t[]){what->tokens, what->hidden});
   make_rows(rank, what, &layer->first, &layer->first_scales, 0, 3, (const int64_t[]){what->experts, what->columns, what->hidden});
   make_rows(rank, what, &layer->second, &layer->second_scales, 0, 3, (const int64_t[]){what->experts, what->hidden, inner});
-  layer->gate = make_factors(rank, what, 1 / products, 128);
-  layer->up = make_factors(rank, what, 4 / products, 0x1p-14);
-  layer->down = make_factors(rank, what, 0.1 / sqrt((double)inner), 0.5);
+  make_factors(rank, what, &layer->gate, 1 / products, 128);
+  make_factors(rank, what, &layer->up, 4 / products, 0x1p-14);
+  make_factors(rank, what, &layer->down, 0.1 / sqrt((double)inner), 0.5);
   layer->ids = make_ids(rank, what);
   layer->weights = make_weights(rank, what);
   make_out(rank, what, &layer->out);
@@ -204,6 +206,19 @@ static void make_layer(gpu_rank *rank, const Case *what, Layer *layer) {
   if (what->numbers != NOT_NUMBER) return;
   gpu_set(layer->state_scales.buffer, what->shift + what->hidden / 16 + 3, 0x7f);
   gpu_upload(layer->state_scales.buffer);
+}
+
+// Leaves the layer `count` experts, behind those `skipped`.
+static void take_experts(Layer *layer, int64_t skipped, int64_t count) {
+  Operand *const all[] = {&layer->first, &layer->first_scales, &layer->second, &layer->second_scales, &layer->gate, &layer->up, &layer->down};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+    int64_t each = all[i]->tensor.dtype.bits / 8;
+    for (int32_t dim = 1; dim < all[i]->tensor.ndim; ++dim) each *= all[i]->shape[dim];
+    all[i]->tensor.byte_offset += (uint64_t)(skipped * each);
+    all[i]->shape[0] = count;
+  }
+  layer->what.first += skipped;
+  layer->what.experts = count;
 }
 
 //===--- calls --------------------------------------------------------------------------------------===//
@@ -216,15 +231,17 @@ static moert_status route(gpu_rank *rank, const Layer *layer) {
   params.block_m = what->block_m;
   params.routed_scaling_factor = what->factor;
   params.accumulate = what->accumulate;
+  params.first_expert = what->first;
+  params.num_experts = what->all_experts;
   args.hidden_states = &layer->states.tensor;
   args.hidden_states_scale = &layer->state_scales.tensor;
   args.gemm1_weights = &layer->first.tensor;
   args.gemm1_weights_scale = &layer->first_scales.tensor;
   args.gemm2_weights = &layer->second.tensor;
   args.gemm2_weights_scale = &layer->second_scales.tensor;
-  args.output1_scale_gate_scalar = &layer->gate->tensor;
-  args.output1_scale_scalar = &layer->up->tensor;
-  args.output2_scale_scalar = &layer->down->tensor;
+  args.output1_scale_gate_scalar = &layer->gate.tensor;
+  args.output1_scale_scalar = &layer->up.tensor;
+  args.output2_scale_scalar = &layer->down.tensor;
   args.topk_ids = &layer->ids->tensor;
   args.topk_weights = &layer->weights->tensor;
   args.sorted_token_ids = &layer->plan.sorted->tensor;
@@ -341,6 +358,29 @@ static void body_accumulate(gpu_rank *rank) {
   layer.what.accumulate = true;
   repeat(rank, &layer, zeros, alone);
   free(zeros), free(alone);
+}
+
+// Some of the experts, then the others, each on what is there: as the host's, and near the whole layer.
+static void body_parts(gpu_rank *rank) {
+  Comparison *comparison = rank->user;
+  const int64_t experts = comparison->what.experts, parts[] = {experts / 4, experts - experts / 4};
+  double *whole = NULL;
+  Layer layer;
+  make_layer(rank, &comparison->what, &layer);
+  void *seed = copy_of(layer.out.buffer);
+  CHECK_OK(route_and_wait(rank, &layer));
+  gpu_download(layer.out.buffer);
+  remember(layer.out.buffer, &whole);
+  restore(layer.out.buffer, seed);
+  for (int part = 0; part < 2; ++part) {
+    take_experts(&layer, part ? parts[0] : 0, parts[part]);
+    layer.plan = make_plan(rank, &layer.what, blocks_of(&layer.what, layer.ids));
+    CHECK_OK(route_and_wait(rank, &layer));
+    compare_plan(&layer.plan);
+    compare_out(rank, comparison, layer.out.buffer, part);
+  }
+  check_distance(layer.out.buffer, comparison->what.shift, whole);
+  free(seed), free(whole);
 }
 
 // One block short: nothing is written, both backends say the same, and the next call works.
@@ -471,46 +511,57 @@ static bool is_left_out(void) {
 
 static void run_layers(void) {
   static const Case cases[] = {
-      {"one token", 1, 256, 256, 16, 8, 8, ANY, USUAL, 1, true, 2, 0, 0, false},
-      {"nine pairs", 3, 512, 256, 5, 3, 8, ANY, USUAL, 2.5, false, 2, 0, 0, false},
-      {"groups of all sizes", 65, 512, 1024, 8, 4, 8, ANY, USUAL, 1, true, 2, 0, 0, false},
-      {"the plan is full", 37, 256, 512, 6, 2, 16, ANY, USUAL, 2.5, true, 0, 0, 0, false},
-      {"blocks of 24", 40, 256, 256, 6, 6, 24, ANY, USUAL, 1, false, 1, 0, 0, false},
-      {"one choice", 33, 256, 256, 7, 1, 8, ANY, USUAL, 1, true, 2, 0, 0, false},
-      {"32 choices", 9, 256, 256, 32, 32, 8, ANY, USUAL, 2.5, true, 2, 0, 0, false},
-      {"one expert", 20, 256, 256, 1, 1, 8, ANY, USUAL, 1, false, 2, 0, 0, false},
-      {"1024 experts", 20, 256, 256, 1024, 4, 8, ANY, USUAL, 1, false, 2, 0, 0, false},
-      {"no tokens", 0, 256, 256, 4, 2, 8, ANY, USUAL, 1, true, 2, 0, 0, false},
-      {"choices of nobody", 11, 256, 256, 4, 2, 8, NOBODY, USUAL, 1, true, 2, 0, 0, false},
-      {"choices of nobody, alone", 11, 256, 256, 4, 2, 8, NOBODY, USUAL, 1, false, 2, 0, 0, false},
-      {"ids out of range", 50, 256, 256, 4, 2, 16, OUTSIDE, USUAL, 1, true, 2, 0, 0, false},
-      {"all choices of one expert", 150, 256, 256, 9, 2, 8, ONE, USUAL, 1, false, 2, 0, 0, false},
-      {"an expert more than once", 21, 256, 256, 5, 3, 8, TWICE, USUAL, 1, true, 2, 0, 0, false},
-      {"rows that lie apart", 30, 512, 256, 5, 2, 8, ANY, USUAL, 1, true, 2, 48, 0, false},
-      {"rows at any distance", 30, 256, 256, 5, 2, 8, ANY, USUAL, 1, true, 2, 3, 0, false},
-      {"any address", 18, 256, 512, 5, 2, 8, ANY, USUAL, 1, true, 2, 5, 1, false},
-      {"NaN", 12, 256, 256, 4, 2, 8, ANY, NOT_NUMBER, 1, false, 2, 0, 0, false},
-      {"many pairs", 700, 256, 256, 12, 8, 8, ANY, USUAL, 1, true, 2, 0, 0, false},
-      {"exact, one token", 1, 256, 256, 16, 8, 8, ANY, EXACT, 1, true, 2, 0, 0, false},
-      {"exact", 45, 256, 512, 6, 4, 8, ANY, EXACT, 2, true, 2, 0, 0, false},
-      {"exact, alone", 70, 512, 256, 3, 2, 16, ANY, EXACT, 2, false, 2, 0, 0, false},
-      {"exact, one expert", 140, 256, 256, 3, 1, 8, ONE, EXACT, 1, true, 0, 0, 0, false},
-      {"exact, any address", 18, 256, 256, 5, 8, 8, TWICE, EXACT, 1, true, 2, 5, 1, false},
+      {"one token", 1, 256, 256, 16, 8, 8, ANY, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"nine pairs", 3, 512, 256, 5, 3, 8, ANY, USUAL, 2.5, false, 2, 0, 0, false, 0, 0},
+      {"groups of all sizes", 65, 512, 1024, 8, 4, 8, ANY, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"the plan is full", 37, 256, 512, 6, 2, 16, ANY, USUAL, 2.5, true, 0, 0, 0, false, 0, 0},
+      {"blocks of 24", 40, 256, 256, 6, 6, 24, ANY, USUAL, 1, false, 1, 0, 0, false, 0, 0},
+      {"one choice", 33, 256, 256, 7, 1, 8, ANY, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"32 choices", 9, 256, 256, 32, 32, 8, ANY, USUAL, 2.5, true, 2, 0, 0, false, 0, 0},
+      {"one expert", 20, 256, 256, 1, 1, 8, ANY, USUAL, 1, false, 2, 0, 0, false, 0, 0},
+      {"1024 experts", 20, 256, 256, 1024, 4, 8, ANY, USUAL, 1, false, 2, 0, 0, false, 0, 0},
+      {"no tokens", 0, 256, 256, 4, 2, 8, ANY, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"choices of nobody", 11, 256, 256, 4, 2, 8, NOBODY, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"choices of nobody, alone", 11, 256, 256, 4, 2, 8, NOBODY, USUAL, 1, false, 2, 0, 0, false, 0, 0},
+      {"ids out of range", 50, 256, 256, 4, 2, 16, OUTSIDE, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"all choices of one expert", 150, 256, 256, 9, 2, 8, ONE, USUAL, 1, false, 2, 0, 0, false, 0, 0},
+      {"an expert more than once", 21, 256, 256, 5, 3, 8, TWICE, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"rows that lie apart", 30, 512, 256, 5, 2, 8, ANY, USUAL, 1, true, 2, 48, 0, false, 0, 0},
+      {"rows at any distance", 30, 256, 256, 5, 2, 8, ANY, USUAL, 1, true, 2, 3, 0, false, 0, 0},
+      {"any address", 18, 256, 512, 5, 2, 8, ANY, USUAL, 1, true, 2, 5, 1, false, 0, 0},
+      {"NaN", 12, 256, 256, 4, 2, 8, ANY, NOT_NUMBER, 1, false, 2, 0, 0, false, 0, 0},
+      {"many pairs", 700, 256, 256, 12, 8, 8, ANY, USUAL, 1, true, 2, 0, 0, false, 0, 0},
+      {"exact, one token", 1, 256, 256, 16, 8, 8, ANY, EXACT, 1, true, 2, 0, 0, false, 0, 0},
+      {"exact", 45, 256, 512, 6, 4, 8, ANY, EXACT, 2, true, 2, 0, 0, false, 0, 0},
+      {"exact, alone", 70, 512, 256, 3, 2, 16, ANY, EXACT, 2, false, 2, 0, 0, false, 0, 0},
+      {"exact, one expert", 140, 256, 256, 3, 1, 8, ONE, EXACT, 1, true, 0, 0, 0, false, 0, 0},
+      {"exact, any address", 18, 256, 256, 5, 8, 8, TWICE, EXACT, 1, true, 2, 5, 1, false, 0, 0},
+      {"some of many experts", 65, 512, 1024, 8, 8, 8, ANY, USUAL, 1, true, 2, 0, 0, false, 24, 64},
+      {"some of many experts, few", 2, 512, 256, 32, 8, 8, NEAR, USUAL, 2.5, false, 2, 0, 0, false, 96, 256},
+      {"fewer experts than choices", 50, 256, 256, 4, 8, 16, NEAR, USUAL, 1, true, 2, 0, 0, false, 4, 32},
+      {"one expert of many", 300, 256, 256, 1, 32, 8, NEAR, USUAL, 1, false, 2, 0, 0, false, 31, 33},
+      {"the largest ids", 40, 256, 256, 5, 3, 8, NEAR, USUAL, 1, true, 2, 0, 0, false, INT32_MAX - 6, INT32_MAX},
+      {"exact, some experts", 45, 256, 512, 6, 8, 8, NEAR, EXACT, 2, true, 2, 0, 0, false, 100, 1000},
+      {"exact, one expert of many", 1, 256, 256, 1, 8, 8, NEAR, EXACT, 1, true, 2, 0, 0, false, 7, 8},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     if (is_left_out()) continue;
     Case what = cases[i];
-    if (what.top_k > what.experts) what.top_k = what.experts;
+    const int64_t all = what.all_experts ? what.all_experts : what.experts;
+    if (what.top_k > all) what.top_k = all;
     gpu_case("%s", what.name) run(&what, body_layer);
   }
 }
 
 static void run_others(void) {
-  static const Case plain = {"", 21, 256, 256, 6, 4, 8, ANY, USUAL, 2.5, true, 2, 0, 0, false};
-  static const Case one = {"", 1, 256, 256, 16, 8, 8, ANY, USUAL, 1, true, 2, 0, 0, false};
+  static const Case plain = {"", 21, 256, 256, 6, 4, 8, ANY, USUAL, 2.5, true, 2, 0, 0, false, 0, 6};
+  static const Case one = {"", 1, 256, 256, 16, 8, 8, ANY, USUAL, 1, true, 2, 0, 0, false, 0, 0};
   Case what = plain;
   gpu_case("accumulate on zeros") run(&what, body_accumulate);
-  what.spare = -1;
+  gpu_case("a layer in parts") run(&what, body_parts);
+  what.numbers = EXACT, what.experts = what.all_experts = 8;
+  gpu_case("a layer in parts, exact") run(&what, body_parts);
+  what = plain, what.spare = -1;
   gpu_case("one block short") run(&what, body_fault);
   what = one, what.spare = -1;
   gpu_case("one block short, one token") run(&what, body_fault);
