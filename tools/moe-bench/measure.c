@@ -54,11 +54,23 @@ static size_t set_bytes(const Work *work) {
   return bytes;
 }
 
-// Enough sets that their operands do not fit in the cache together, as far as there is memory.
+// What calls read and write of a set: of weights perhaps those of few experts. Of exchanges the set stands for what comes and goes.
+static size_t touched_bytes(const Work *work) {
+  const size_t all = set_bytes(work);
+  size_t touched = 0;
+  for (int step = 0; step < work->what->num_steps; ++step) {
+    const Cost cost = work->what->steps[step].cost(work);
+    if (cost.link_bytes > 0) return all;
+    touched += (size_t)cost.memory_bytes;
+  }
+  return touched < all ? touched : all;
+}
+
+// Enough sets that what is touched of them does not fit in the cache together, as far as there is memory.
 static int choose_sets(const Member *member) {
-  size_t bytes = set_bytes(member->work);
+  const size_t bytes = set_bytes(member->work), touched = touched_bytes(member->work);
   int sets = 1;
-  while (sets < MAX_SETS && (sets < 2 || (size_t)sets * bytes < SETS_BYTES) && (size_t)(sets + 1) * bytes <= MOST_BYTES) ++sets;
+  while (sets < MAX_SETS && (sets < 2 || (size_t)sets * touched < SETS_BYTES) && (size_t)(sets + 1) * bytes <= MOST_BYTES) ++sets;
   return sets;
 }
 
@@ -149,10 +161,17 @@ static bool capture_chain(Rank *rank, Variant variant) {
   return well;
 }
 
+// In a key: where the case is one of weights of 4 bits, the type of the first operand.
+static const char *key_dtype(const Work *work) {
+  const char *dtype = work->what->dtype;
+  if (strcmp(dtype, "nvfp4") != 0 && strcmp(dtype, "mxfp4") != 0) return dtype;
+  return work->buffers[0][0].tensor.dtype.code == MOERT_CODE_BFLOAT ? "bf16" : "ui8";
+}
+
 static bool find_generic_kernels(Rank *rank, Chain *chain) {
   for (int step = 0; step < rank->work->what->num_steps; ++step) {
     char key[128];
-    snprintf(key, sizeof key, "%s/sm_90a/%s", rank->work->what->steps[step].op, rank->work->what->dtype);
+    snprintf(key, sizeof key, "%s/sm_90a/%s", rank->work->what->steps[step].op, key_dtype(rank->work));
     if (!member_check(rank->member, moert_kernel_find(key, &chain->kernels[step]), key)) return false;
   }
   return true;
