@@ -295,7 +295,7 @@ static void tell(const Rank *rank, Record record) {
   const Work *work = rank->work;
   if (record.max_sms == 0 && strcmp(record.how, chains[ROUND_TRIPS].how) == 0) {
     record.goal_us = a2a_goal(work, record.step, record.floor_us);
-    record.peer = a2a_peer(work, record.step);
+    record.peers[0] = a2a_peer(work, record.step);
   }
   rank->shared->done(rank->shared->user, &record);
 }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_SETS = 16, MAX_BUFFERS = 16, MAX_STEPS = 3, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16 };
+enum { MAX_SETS = 16, MAX_BUFFERS = 16, MAX_STEPS = 3, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16, MAX_PEERS = 2 };
 
 // The tool's exit statuses.
 typedef enum Exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_DEVICE = 3 } Exit;
@@ -27,6 +27,7 @@ typedef struct Case Case;
 typedef struct Ceilings Ceilings;
 typedef struct Options Options;
 typedef struct Record Record;
+typedef struct Work Work;
 
 //===--- benches.c ------------------------------------------------------------------------------------===//
 
@@ -38,8 +39,12 @@ typedef struct Bench {
   int32_t ranks;                                                    // likewise; 0: one on each GPU
   // Every case that the options name, on all ranks; `done` is called for each record as it comes.
   Exit (*measure)(const Options *options, const Ceilings *measured, int num_gpus, void (*done)(void *user, const Record *record), void *user);
-  bool copies; // beside each op a copy
-  bool goals;  // beside each time what it should be, and that of others; generic kernels are not compared
+  // Whether the outputs that a call has left in a set are right, as far as it looks; NULL: nothing does, but all calls must agree.
+  bool (*check)(Work *work, int set);
+  void (*judge)(const Work *work, const Ceilings *measured, Record *record); // sets goal and peers of a record; NULL: `measure` does
+  bool copies;                                                               // beside each op a copy
+  bool goals;                                                                // beside each time what it should be, and those of others
+  bool ways;                                                                 // ops are called in several ways; generic kernels are not compared
 } Bench;
 
 extern const Bench benches[]; // the first is the default
@@ -74,6 +79,7 @@ bool options_name_case(const Options *options, const Case *what);
 struct Ceilings {
   double link_gbs;      // each way, both at once
   double memory_gbs;    // of a copy, read and written
+  double read_gbs;      // of a pass that only reads
   double matrix_tflops; // of bf16
   double flag_us;       // round trip
   double node_us;       // of a graph
@@ -102,7 +108,7 @@ typedef struct Buffer {
 } Buffer;
 
 // A case on one rank, with `sets` of operands that calls take in turn.
-typedef struct Work {
+struct Work {
   moert_comm *comm;
   moert_context *context;
   cudaStream_t stream;
@@ -118,7 +124,9 @@ typedef struct Work {
   Buffer workspace, metainfo, counters[2], tables[MOERT_EP_GROUPS * MOERT_EP_BUFFERS];
   int64_t metainfo_words[MOERT_METAINFO_FIELDS], combine_offset;
   uint64_t addresses[MOERT_EP_GROUPS * MOERT_EP_BUFFERS][MOERT_MAX_RANKS];
-} Work;
+  // Of layers, in each set: choices of an expert whose weights are there, and such experts that are chosen.
+  int64_t rows[MAX_SETS], chosen[MAX_SETS];
+};
 
 // One op of a case.
 typedef struct Step {
@@ -144,7 +152,10 @@ const Case *format_cases(int *count);    // formats.c
 const Case *allreduce_cases(int *count); // allreduce.c
 const Case *exchange_cases(int *count);  // a2a.c
 const Case *grouped_cases(int *count);   // grouped.c
-void work_close(Work *work);             // operands.c; collective
+const Case *routed_cases(int *count);    // routed.c
+bool routed_check(Work *work, int set);
+void routed_judge(const Work *work, const Ceilings *measured, Record *record);
+void work_close(Work *work); // operands.c; collective
 
 //===--- measure.c, a2a_measure.c ---------------------------------------------------------------------===//
 
@@ -163,10 +174,12 @@ struct Record {
   Cost cost;
   double floor_us;
   // Of benches with goals.
-  const char *how;            // "graph", "eager"
-  int64_t max_sms;            // 0: all
-  double all_sms_us, goal_us; // with all multiprocessors, where `max_sms` varies; 0: none
-  Peer peer;
+  double goal_us; // 0: none
+  Peer peers[MAX_PEERS];
+  // Of benches with ways.
+  const char *how;   // "graph", "eager"
+  int64_t max_sms;   // 0: all
+  double all_sms_us; // with all multiprocessors, where `max_sms` varies; 0: none
 };
 
 Exit measure_ops(const Options *options, const Ceilings *measured, int num_gpus, void (*done)(void *user, const Record *record), void *user);

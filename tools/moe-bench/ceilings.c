@@ -3,7 +3,7 @@
 #include "bench.h"
 #include "device.h"
 
-const Ceilings reference_ceilings = {.link_gbs = 360, .memory_gbs = 4210, .matrix_tflops = 769, .flag_us = 2.43, .node_us = 0.58};
+const Ceilings reference_ceilings = {.link_gbs = 360, .memory_gbs = 4210, .read_gbs = 4430, .matrix_tflops = 769, .flag_us = 2.43, .node_us = 0.58};
 
 enum { LINK_BYTES = 256 << 20, COPY_BYTES = 1 << 30, TIMES = 10, LINK_BLOCKS = 264, ROUNDS = 2000, NODES = 1000 };
 
@@ -66,6 +66,18 @@ static cudaError_t measure_memory(Side *side, double *gbs) {
   if (!error) error = copy_times(side, side->to, COPY_BYTES, 0);
   if (!error) error = finish(side, &us);
   *gbs = 2e-3 * COPY_BYTES * TIMES / us;
+  return error;
+}
+
+static cudaError_t measure_reads(Side *side, double *gbs) {
+  double us = 0;
+  cudaError_t error = cudaSetDevice(side->device);
+  if (!error) error = device_read(side->from, COPY_BYTES, side->flag, side->stream); // not timed
+  if (!error) error = begin(side);
+  for (int i = 0; i < TIMES && !error; ++i) error = device_read(side->from, COPY_BYTES, side->flag, side->stream);
+  if (!error) error = cudaEventRecord(side->end, side->stream);
+  if (!error) error = finish(side, &us);
+  *gbs = 1e-3 * COPY_BYTES * TIMES / us;
   return error;
 }
 
@@ -136,6 +148,7 @@ cudaError_t ceilings_measure(int num_gpus, Ceilings *measured) {
   *measured = (Ceilings){0};
   for (int i = 0; i < count && !error; ++i) error = open_side(&sides[i], i);
   if (!error) error = measure_memory(&sides[0], &measured->memory_gbs);
+  if (!error) error = measure_reads(&sides[0], &measured->read_gbs);
   if (!error) error = measure_node(&sides[0], &measured->node_us);
   if (!error && count == 2) error = measure_link(sides, &measured->link_gbs);
   if (!error && count == 2) error = measure_flag(sides, &measured->flag_us);

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <moert/moert.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,10 @@ extern "C" {
 cudaError_t device_random(void *memory, int64_t count, moert_dtype dtype, uint64_t seed, float scale, cudaStream_t stream);
 // Adds to *sum, in device memory, a number that depends on every byte and its place.
 cudaError_t device_checksum(const void *memory, size_t bytes, unsigned long long *sum, cudaStream_t stream);
+// Bytes, each of its bits in `mask`, plus `base`: 8 of either at a time, and of memory.
+cudaError_t device_random_bytes(void *memory, size_t bytes, uint64_t mask, uint64_t base, uint64_t seed, cudaStream_t stream);
+// Only reads; *found, in device memory, tells something of it, but not what.
+cudaError_t device_read(const void *memory, size_t bytes, unsigned *found, cudaStream_t stream);
 // By stores of 16 bytes; `to` may be a peer's. `blocks` 0: as many as copy fastest.
 cudaError_t device_copy(void *to, const void *from, size_t bytes, int blocks, cudaStream_t stream);
 // One of two blocks that answer each other `rounds` times; gives up after some seconds. *mine is 0 at the beginning and `rounds` at the end.
@@ -34,6 +39,17 @@ cudaError_t device_meet(const DeviceMeeting *meeting, cudaStream_t stream);
 // of the device; rows of `row_bytes`, a multiple of 4.
 cudaError_t device_compare_rows(const void *rows, const int32_t *to, const void *wanted, const int32_t *from, int64_t count, size_t row_bytes,
                                 unsigned long long *different, cudaStream_t stream);
+
+// A layer of moe.nvfp4_routed with operands of that op, and of its tokens some: numbers 0, stride, 2 * stride and so on.
+typedef struct DeviceLayer {
+  const uint8_t *states, *state_scales, *first, *first_scales, *second, *second_scales;
+  const float *gate, *up, *down, *weights;
+  const int32_t *ids;
+  int64_t experts, top_k, hidden, inner; // `inner`: columns of activations, a multiple of 128
+  int64_t count, stride;                 // of the tokens
+} DeviceLayer;
+// What is to be added to their outputs, [count][hidden], by a thread for each number. `activations` is scratch, [count][top_k][inner].
+cudaError_t device_layer(const DeviceLayer *layer, float *activations, float *sums, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 //===- grouped.c - what the bench of grouped products measures --------------------------------------------===//
 //
-// moe.grouped_matmul with the weights of three models, in bf16, NVFP4 and MXFP4, and the whole layers, moe.nvfp4_routed.
+// moe.grouped_matmul with the weights of three models, in bf16, NVFP4 and MXFP4.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -8,7 +8,6 @@
 #include "device.h"
 #include "lib/reference/formats.h"
 #include "operands.h"
-#include "routed.h"
 #include "routing.h"
 #include <stdlib.h>
 #include <string.h>
@@ -60,8 +59,8 @@ static moert_status quantize(Work *work, int format, Buffer *numbers, Buffer *co
   return status ? status : moert_context_synchronize(work->context);
 }
 
-// The random numbers are there meanwhile.
-moert_status grouped_add_codes(Work *work, int format, uint64_t seed, Buffer *codes, Buffer *scales, const int64_t *shape) {
+// Of random numbers, which are there meanwhile; of three dimensions, the last of which are columns.
+static moert_status add_codes(Work *work, int format, uint64_t seed, Buffer *codes, Buffer *scales, const int64_t *shape) {
   const moert_dtype scale = {format == MOERT__NVFP4 ? MOERT_CODE_F8E4M3FN : MOERT_CODE_F8E8M0FNU, 8, 1};
   Buffer numbers = {0};
   moert_status status = operand_add(work, codes, I8, 3, SHAPE(shape[0], shape[1], shape[2] / 2));
@@ -79,7 +78,7 @@ static moert_status fill_weights(Work *work, int set) {
   Buffer *buffers = work->buffers[set];
   const int64_t *all = SHAPE(shape->experts, shape->intermediate, shape->hidden);
   if (!has_codes(work)) return operand_add_random(work, set, WEIGHTS, 0.05f, BF16, 3, all);
-  return grouped_add_codes(work, format_of(work), operand_seed(work, work->rank, set), &buffers[WEIGHTS], &buffers[SCALES], all);
+  return add_codes(work, format_of(work), operand_seed(work, work->rank, set), &buffers[WEIGHTS], &buffers[SCALES], all);
 }
 
 static moert_status fill(Work *work, int set, int64_t out_columns) {
@@ -150,14 +149,7 @@ static const Kind kinds[] = {
     {"down 4096", {1536, 4096, 128, 8}, false}, {"up 2048", {2048, 1536, 128, 8}, true},   {"down 2048", {768, 2048, 128, 8}, false},
 };
 static const char *const dtypes[] = {"bf16", "nvfp4", "mxfp4"};
-static const Kind layers[] = {
-    {"layer 7168", {7168, 2048, 32, 8}, true}, {"layer 4096", {4096, 1536, 128, 8}, true}, {"layer 2048", {2048, 768, 128, 8}, true}};
-enum {
-  KINDS = sizeof kinds / sizeof *kinds,
-  DTYPES = sizeof dtypes / sizeof *dtypes,
-  LAYERS = sizeof layers / sizeof *layers,
-  PRODUCTS = KINDS * DTYPES
-};
+enum { KINDS = sizeof kinds / sizeof *kinds, DTYPES = sizeof dtypes / sizeof *dtypes };
 
 static Case case_of(const Kind *kind, const char *dtype) {
   const Step step = {"grouped_matmul", "moe.grouped_matmul", kind->gated ? grouped_call_gated : grouped_call_plain, grouped_cost};
@@ -169,18 +161,10 @@ static Case case_of(const Kind *kind, const char *dtype) {
                 .steps = {step}};
 }
 
-static Case layer_of(const Kind *kind) {
-  const Step step = {"nvfp4_routed", "moe.nvfp4_routed", routed_call, routed_cost};
-  return (Case){.variant = kind->variant, .dtype = "nvfp4", .shape = kind->shape, .fill = routed_fill, .num_steps = 1, .steps = {step}};
-}
-
 // Made when they are first asked for.
 const Case *grouped_cases(int *count) {
-  static Case cases[PRODUCTS + LAYERS];
-  if (!cases[0].variant) {
-    for (int i = 0; i < PRODUCTS; ++i) cases[i] = case_of(&kinds[i / DTYPES], dtypes[i % DTYPES]);
-    for (int i = 0; i < LAYERS; ++i) cases[PRODUCTS + i] = layer_of(&layers[i]);
-  }
-  *count = PRODUCTS + LAYERS;
+  static Case cases[KINDS * DTYPES];
+  for (int i = 0; i < KINDS * DTYPES && !cases[i].variant; ++i) cases[i] = case_of(&kinds[i / DTYPES], dtypes[i % DTYPES]);
+  *count = KINDS * DTYPES;
   return cases;
 }

@@ -13,7 +13,4 @@ moert_status grouped_call_gated(Work *work, int set, moert_kernel *kernel);
 // The weights of groups with rows, rows and results, each once.
 Cost grouped_cost(const Work *work);
 
-// Codes of random numbers, in a format of 4 bits, and their scales: of three dimensions, the last of which are columns.
-moert_status grouped_add_codes(Work *work, int format, uint64_t seed, Buffer *codes, Buffer *scales, const int64_t *shape);
-
 #endif

@@ -18,6 +18,7 @@ static const size_t CACHE_BYTES = (size_t)192 << 20, SETS_BYTES = (size_t)256 <<
 
 // What the ranks share.
 typedef struct Times {
+  const Ceilings *measured;
   double us[MAX_REPLAYS][MAX_VARIANTS][MAX_STEPS][MOERT_MAX_RANKS];
   void (*done)(void *user, const Record *record);
   void *user;
@@ -113,6 +114,13 @@ static bool call_eagerly(Rank *rank) {
   if (!well || !read_checksums(rank, rank->eager)) return false;
   for (int set = 0; set < rank->work->sets; ++set)
     if (rank->eager[set] == rank->poison[set]) return member_say(rank->member, "results", "an eager call wrote nothing"), false;
+  return true;
+}
+
+static bool check_eager(Rank *rank) {
+  const Bench *bench = rank->team->options->bench;
+  for (int set = 0; set < rank->work->sets && bench->check; ++set)
+    if (!bench->check(rank->work, set)) return member_say(rank->member, "results", "an eager call differs from the reference"), false;
   return true;
 }
 
@@ -256,7 +264,8 @@ static void tell(Rank *rank, int step) {
   const Team *team = rank->team;
   int replays = team->options->replays;
   double times[MAX_REPLAYS];
-  Record record = {.what = rank->work->what, .step = &rank->work->what->steps[step], .ranks = team->ranks, .tokens = rank->work->tokens};
+  Record record = {
+      .what = rank->work->what, .step = &rank->work->what->steps[step], .ranks = team->ranks, .tokens = rank->work->tokens, .how = "graph"};
   for (Variant variant = BENCH_LIBRARY; variant < MAX_VARIANTS; ++variant) {
     if (!rank->is_measured[variant]) continue;
     collect_times(rank, variant, step, times);
@@ -267,6 +276,7 @@ static void tell(Rank *rank, int step) {
   }
   record.cost = step_cost(rank->work, record.step);
   record.floor_us = floor_of(&record.cost);
+  if (team->options->bench->judge) team->options->bench->judge(rank->work, rank->times->measured, &record);
   rank->times->done(rank->times->user, &record);
 }
 
@@ -333,7 +343,7 @@ static void free_chains(Rank *rank) {
 static void measure_opened(Rank *rank) {
   member_fill_sets(rank->member, members_decide(rank->member, choose_sets));
   if (!members_are_well(rank->member)) return;
-  call_eagerly(rank);
+  if (call_eagerly(rank)) check_eager(rank);
   if (members_are_well(rank->member)) measure_captured(rank);
 }
 
@@ -364,8 +374,8 @@ static void end(Member *member) {
 Exit measure_ops(const Options *options, const Ceilings *measured, int num_gpus, void (*done)(void *user, const Record *record), void *user) {
   static const Procedure procedure = {begin, measure, end};
   Times *times = calloc(1, sizeof *times);
-  (void)measured; // floors are those of the reference, so that runs can be compared
   if (!times) return BENCH_FAILED;
+  times->measured = measured; // for goals; floors are those of the reference, so that runs can be compared
   times->done = done;
   times->user = user;
   Exit exit = team_run(options, num_gpus, &procedure, times);

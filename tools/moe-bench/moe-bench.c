@@ -5,13 +5,16 @@
 // benches.c      the groups of cases
 // cases.c        what the bench of the ops measures
 // formats.c      what that of the formats does
+// allreduce.c    what that of all-reduces does
+// grouped.c      what that of grouped products does
+// routed.c       what that of layers of experts does
 // a2a.c          what that of all-to-alls does
 // a2a_check.c    whether their results are right
 // operands.c     operands of cases
 // routing.c      which experts tokens choose
 // team.c         ranks that measure cases together
-// measure.c      cases of ops and formats under graph replay
 // a2a_measure.c  all-to-alls under graph replay, and eagerly
+// measure.c      the cases of all other benches under graph replay
 // report.c       the table and the file of records
 // device.cu      the tool's own kernels
 //

@@ -50,7 +50,7 @@ static Exit check_case(const Options *options) {
 
 // Likewise.
 static Exit check_compare(const Options *options) {
-  if (!options->compare_generic || !options->bench->goals) return BENCH_OK;
+  if (!options->compare_generic || !options->bench->ways) return BENCH_OK;
   return fprintf(stderr, "moe-bench: --compare generic: %s compares no kernels\n", options->bench->name), BENCH_USAGE;
 }
 
@@ -95,7 +95,7 @@ static const struct {
 } rows[] = {{"--op", "NAME", "measure this op; may be given several times. Default: all", set_op, 0},
             {"--case", "TEXT", "measure only cases with this in what --list prints behind the op, such as fp8", set_case, 0},
             {"--tokens", "LIST", "tokens of each rank, such as 1,64,512", set_tokens, 0},
-            {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default: one on each GPU; of formats: 1", set_ranks, 0},
+            {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default: one on each GPU; of formats, grouped and nvfp4: 1", set_ranks, 0},
             {"--compare", "generic", "measure the generic kernels too, in turn with the library's choice", set_compare, 0},
             {"--json", "FILE", "write the records to a file", set_json, 0},
             {"--commit", "TEXT", "what the records name as the version of the source", set_commit, 0},

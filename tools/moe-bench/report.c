@@ -24,13 +24,13 @@ static void print_ceiling(const char *name, double measured, double reference, c
 }
 
 static void print_head(const Report *report) {
-  bool generic = report->options->compare_generic, copies = report->options->bench->copies;
-  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s%s\n",
-         copies ? " copy us | of the copy's rate |" : "", generic ? " generic us |" : "");
-  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s%s\n", copies ? "---|---|" : "", generic ? "---|" : "");
+  bool generic = report->options->compare_generic, copies = report->options->bench->copies, goals = report->options->bench->goals;
+  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s%s%s\n",
+         copies ? " copy us | of the copy's rate |" : "", generic ? " generic us |" : "", goals ? " goal us | peers' us |" : "");
+  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s%s%s\n", copies ? "---|---|" : "", generic ? "---|" : "", goals ? "---|---|" : "");
 }
 
-static void print_head_with_goals(void) {
+static void print_head_of_ways(void) {
   printf("\n| op | case | type | how | SMs | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | of all SMs' rate | goal us | peer us | "
          "peer |\n");
   printf("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
@@ -41,14 +41,15 @@ static void print_ceilings(const Report *report) {
   printf("| ceiling | this run | reference | unit |\n|---|---|---|---|\n");
   print_ceiling("link, each way, both at once", measured->link_gbs, reference->link_gbs, "GB/s");
   print_ceiling("memory, copy, read and written", measured->memory_gbs, reference->memory_gbs, "GB/s");
+  print_ceiling("memory, read", measured->read_gbs, reference->read_gbs, "GB/s");
   print_ceiling("flag round trip", measured->flag_us, reference->flag_us, "us");
   print_ceiling("graph node", measured->node_us, reference->node_us, "us");
 }
 
 void report_begin(const Report *report) {
   print_ceilings(report);
-  if (report->options->bench->goals)
-    print_head_with_goals();
+  if (report->options->bench->ways)
+    print_head_of_ways();
   else
     print_head(report);
 }
@@ -56,18 +57,6 @@ void report_begin(const Report *report) {
 // What moved most: over the link if anything did.
 static double rate_bytes(const Record *record) {
   return (double)(record->cost.link_bytes > 0 ? record->cost.link_bytes : record->cost.memory_bytes) / record->us[BENCH_LIBRARY] * 1e-3;
-}
-
-static void print_record(const Report *report, const Record *record) {
-  printf("| %s | %s | %s | %d | %lld | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f | ", record->step->name, record->what->variant, record->what->dtype,
-         record->ranks, (long long)record->tokens, record->us[BENCH_LIBRARY], record->p10, record->p90, record->floor_us,
-         record->floor_us / record->us[BENCH_LIBRARY], rate_bytes(record));
-  if (record->cost.flops > 0) printf("%.1f ", (double)record->cost.flops / record->us[BENCH_LIBRARY] * 1e-6);
-  printf("|");
-  if (report->options->bench->copies) printf(" %.2f | %.2f |", record->us[BENCH_COPY], record->us[BENCH_COPY] / record->us[BENCH_LIBRARY]);
-  if (report->options->compare_generic) printf(" %.2f |", record->us[BENCH_GENERIC]);
-  printf("\n");
-  fflush(stdout);
 }
 
 // Empty where there is none.
@@ -78,7 +67,29 @@ static void print_number(double number) {
     printf(" |");
 }
 
-static void print_record_with_goals(const Record *record) {
+static void print_peers(const Record *record, const char *before, int digits) {
+  for (const Peer *peer = record->peers; peer < record->peers + MAX_PEERS; ++peer)
+    if (peer->us > 0) printf("%s%s %.*f", peer == record->peers ? before : ", ", peer->name, digits, peer->us);
+}
+
+static void print_record(const Report *report, const Record *record) {
+  printf("| %s | %s | %s | %d | %lld | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f | ", record->step->name, record->what->variant, record->what->dtype,
+         record->ranks, (long long)record->tokens, record->us[BENCH_LIBRARY], record->p10, record->p90, record->floor_us,
+         record->floor_us / record->us[BENCH_LIBRARY], rate_bytes(record));
+  if (record->cost.flops > 0) printf("%.1f ", (double)record->cost.flops / record->us[BENCH_LIBRARY] * 1e-6);
+  printf("|");
+  if (report->options->bench->copies) printf(" %.2f | %.2f |", record->us[BENCH_COPY], record->us[BENCH_COPY] / record->us[BENCH_LIBRARY]);
+  if (report->options->compare_generic) printf(" %.2f |", record->us[BENCH_GENERIC]);
+  if (report->options->bench->goals) {
+    print_number(record->goal_us);
+    print_peers(record, " ", 2);
+    printf(" |");
+  }
+  printf("\n");
+  fflush(stdout);
+}
+
+static void print_record_of_ways(const Record *record) {
   double us = record->us[BENCH_LIBRARY];
   printf("| %s | %s | %s | %s |", record->step->name, record->what->variant, record->what->dtype, record->how);
   if (record->max_sms > 0)
@@ -91,8 +102,8 @@ static void print_record_with_goals(const Record *record) {
   printf(" %.0f |", rate_bytes(record));
   print_number(record->all_sms_us / us);
   print_number(record->goal_us);
-  print_number(record->peer.us);
-  printf(" %s |\n", record->peer.us > 0 ? record->peer.name : "");
+  print_number(record->peers[0].us);
+  printf(" %s |\n", record->peers[0].us > 0 ? record->peers[0].name : "");
   fflush(stdout);
 }
 
@@ -103,8 +114,8 @@ static void keep_matrix_rate(Report *report, const Record *record) {
 
 void report_add(void *user, const Record *record) {
   Report *report = user;
-  if (report->options->bench->goals)
-    print_record_with_goals(record);
+  if (report->options->bench->ways)
+    print_record_of_ways(record);
   else
     print_record(report, record);
   keep_matrix_rate(report, record);
@@ -153,7 +164,7 @@ static const Record *find_record(const Report *report, const Record *row, int64_
 static void print_cell(const Record *record) {
   if (record) printf(" %.2f", record->us[BENCH_LIBRARY]);
   if (record && record->goal_us > 0) printf(", goal %.1f", record->goal_us);
-  if (record && record->peer.us > 0) printf(", peer %.1f", record->peer.us);
+  if (record) print_peers(record, ", ", 1);
   printf(" |");
 }
 
@@ -230,26 +241,32 @@ static void write_header(FILE *file, const Report *report) {
   write_text(file, "date", date);
   write_number(file, "link_gbs", report->measured.link_gbs);
   write_number(file, "memory_gbs", report->measured.memory_gbs);
+  write_number(file, "read_gbs", report->measured.read_gbs);
   write_number(file, "matrix_tflops", report->measured.matrix_tflops);
   write_number(file, "flag_us", report->measured.flag_us);
   write_number(file, "node_us", report->measured.node_us);
   fprintf(file, "}");
 }
 
-static void write_goals(FILE *file, const Record *record) {
+static void write_way(FILE *file, const Record *record) {
+  fprintf(file, ", ");
   write_text(file, "how", record->how);
   fprintf(file, ", \"max_sms\": %lld", (long long)record->max_sms);
   write_number(file, "all_sms_us", record->all_sms_us);
-  write_number(file, "goal_us", record->goal_us);
-  fprintf(file, ", ");
+}
+
+static void write_peer(FILE *file, const char **separator, const char *name, double us) {
+  fprintf(file, "%s\"%s\": %.3f", *separator, name, us);
+  *separator = ", ";
 }
 
 static void write_peers(FILE *file, const Report *report, const Record *record) {
-  bool copies = report->options->bench->copies;
-  fprintf(file, "\"peers\": {");
-  if (copies) fprintf(file, "\"copy\": %.3f", record->us[BENCH_COPY]);
-  if (report->options->compare_generic) fprintf(file, "%s\"generic\": %.3f", copies ? ", " : "", record->us[BENCH_GENERIC]);
-  if (record->peer.us > 0) fprintf(file, "\"%s\": %.3f", record->peer.name, record->peer.us);
+  const char *separator = "";
+  fprintf(file, ", \"peers\": {");
+  if (report->options->bench->copies) write_peer(file, &separator, "copy", record->us[BENCH_COPY]);
+  if (report->options->compare_generic) write_peer(file, &separator, "generic", record->us[BENCH_GENERIC]);
+  for (int i = 0; i < MAX_PEERS; ++i)
+    if (record->peers[i].us > 0) write_peer(file, &separator, record->peers[i].name, record->peers[i].us);
   fprintf(file, "}");
 }
 
@@ -267,10 +284,11 @@ static void write_record(FILE *file, const Report *report, const Record *record)
   fprintf(file, ", \"ranks\": %d, \"tokens\": %lld, \"hidden\": %lld, \"intermediate\": %lld, \"experts\": %lld, \"top_k\": %lld", record->ranks,
           (long long)record->tokens, (long long)shape->hidden, (long long)shape->intermediate, (long long)shape->experts, (long long)shape->top_k);
   fprintf(file, ", \"us\": %.3f, \"us_p10\": %.3f, \"us_p90\": %.3f", record->us[BENCH_LIBRARY], record->p10, record->p90);
-  fprintf(file, ", \"bytes\": %lld, \"flops\": %lld, \"floor_us\": %.3f, \"fraction\": %.4f, ",
+  fprintf(file, ", \"bytes\": %lld, \"flops\": %lld, \"floor_us\": %.3f, \"fraction\": %.4f",
           (long long)(cost->link_bytes > 0 ? cost->link_bytes : cost->memory_bytes), (long long)cost->flops, record->floor_us,
           record->floor_us / record->us[BENCH_LIBRARY]);
-  if (report->options->bench->goals) write_goals(file, record);
+  if (report->options->bench->ways) write_way(file, record);
+  if (report->options->bench->goals) write_number(file, "goal_us", record->goal_us);
   write_peers(file, report, record);
   fprintf(file, "}");
 }
