@@ -188,10 +188,11 @@ static Outcome fail(const char *what) {
   return FAILED;
 }
 
-// What a valid module prints is a valid module.
+// What a valid module prints is a valid module, but for a symbol with an empty name, which upstream takes and does not print.
 static bool readsBack(MlirOperation module) {
   static FuzzText text;
   print(module, false, &text);
+  if (strstr(text.data, "<<INVALID EMPTY SYMBOL>>")) return true;
   MlirModule again = parse(mlirOperationGetContext(module), text.data, text.used);
   bool fine = !mlirModuleIsNull(again);
   if (fine) mlirModuleDestroy(again);
