@@ -33,7 +33,7 @@ struct Product {
 
 // Those of an instance: for any operands, and for weights of 4 bits that the copy engine can bring, by how many rows groups have.
 struct Products {
-  Product any, byWarps[4];
+  Product any, byWarps[3];
 };
 
 Product warpgroupProduct(void (*function)(Call), size_t shared) {
@@ -57,7 +57,7 @@ template <moert__format kFormat, Activation kActivation> Products productsOf(boo
     return {{planGroups<FmaTiles>, {sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, 1, kFmaRowTile, kColumnTile}}, {}};
   else if (codes) // whose rows are of bf16
     return {warpgroupProduct(sm90_moe_grouped_matmul_codes<kActivation>, kSharedOf<CodesStages>),
-            {warpProduct<kActivation, 1>(), warpProduct<kActivation, 2>(), warpProduct<kActivation, 4>(), warpProduct<kActivation, 8>()}};
+            {warpProduct<kActivation, 1>(), warpProduct<kActivation, 2>(), warpProduct<kActivation, 4>()}};
   else
     return {warpgroupProduct(sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kSharedOf<NumberStages>), {}};
 }
@@ -196,7 +196,7 @@ void mapWeights(Call *call, moert__format format, int narrowRows) {
   if (!fits || !call->readsVectors || call->depth == 0 || call->columns == 0 || call->groups == 0) return;
   if (call->codesScales) {
     const Box narrow = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kNarrowDepth / 2, narrowRows, CU_TENSOR_MAP_SWIZZLE_128B};
-    const Box wide = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kWideDepth / 2, 2 * kBoxRows, CU_TENSOR_MAP_SWIZZLE_32B};
+    const Box wide = {CU_TENSOR_MAP_DATA_TYPE_UINT8, call->depth / 2, CodesStages::kWideDepth / 2, 2 * kBoxRows, CU_TENSOR_MAP_SWIZZLE_64B};
     call->isMapped = mapWeights(*call, narrow, call->depth / 2, &call->map) && mapWeights(*call, wide, call->depth / 2, &call->wideMap);
   } else {
     const CUtensorMapDataType type = format == MOERT__BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -231,7 +231,7 @@ const Product &chooseProduct(const Call &call, const Products &products) {
   if (!call.readsVectors || !call.readsScales || call.groups == 0) return products.any;
   if (call.rows <= kAloneRows) return products.byWarps[0];
   const int64_t rows = call.expectedRows / call.groups;
-  return rows <= 8 ? products.byWarps[1] : rows <= 24 ? products.byWarps[2] : rows <= 40 ? products.byWarps[3] : products.any;
+  return rows <= 8 ? products.byWarps[1] : rows <= 24 ? products.byWarps[2] : products.any;
 }
 
 // What is in front of the product kernel, which needs a plan.

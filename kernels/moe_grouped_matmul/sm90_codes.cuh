@@ -4,7 +4,7 @@
 // multiply, by a table of the pairs of codes: code times scale, which bf16 holds, so that a product has the bits of the one with the same weights in
 // bf16. Shared memory is written and read for 4 bits a weight, not for 16.
 //
-//   wide tile     a stage is 64 deep
+//   wide tile     a stage is 128 deep: the copy engine takes short rows of codes no faster than long ones
 //   narrow tile   a stage is 256 deep
 //
 // Scales become pairs of bf16 on the way, by the thread that has copied them: all others have what they multiply by without a conversion.
@@ -23,8 +23,8 @@ constexpr int kChunkCodes = 32; // of sixteen bytes
 
 // A stage is codes, scales for every sixteen of them, scales as they are in memory, and rows.
 struct CodesStages {
-  static constexpr int kCount = 5, kArrivals = kProducers + 1, kReleases = kConsumers / 32; // as in NumberStages
-  static constexpr int kNarrowDepth = 256, kWideDepth = wgmma::kTileDepth;
+  static constexpr int kCount = 3, kArrivals = kProducers + 1, kReleases = kConsumers / 32; // as in NumberStages
+  static constexpr int kNarrowDepth = 256, kWideDepth = 128;
   static constexpr int kRawBytes = kProducers * 16;
 
   static constexpr __device__ int depth(bool isNarrow) { return isNarrow ? kNarrowDepth : kWideDepth; }
@@ -33,12 +33,12 @@ struct CodesStages {
   static constexpr __device__ int rawAt(bool isNarrow) { return scalesAt(isNarrow) + weightRows(isNarrow) * depth(isNarrow) / kScaleBlock * 4; }
   static constexpr __device__ int rowsAt(bool isNarrow) { return rawAt(isNarrow) + kRawBytes; }
 
-  static constexpr int kBytes = kBoxRows * (kNarrowDepth / 2 + kNarrowDepth / kScaleBlock * 4) + kRawBytes + kNarrowRows * kNarrowDepth * 2;
+  static constexpr int kBytes = 2 * kBoxRows * (kWideDepth / 2 + kWideDepth / kScaleBlock * 4) + kRawBytes + kMostRows * kWideDepth * 2;
 };
-static_assert(2 * kBoxRows * (CodesStages::kWideDepth / 2 + CodesStages::kWideDepth / kScaleBlock * 4) + CodesStages::kRawBytes +
-                      kMostRows * CodesStages::kWideDepth * 2 <=
+static_assert(kBoxRows * (CodesStages::kNarrowDepth / 2 + CodesStages::kNarrowDepth / kScaleBlock * 4) + CodesStages::kRawBytes +
+                      kNarrowRows * CodesStages::kNarrowDepth * 2 <=
                   CodesStages::kBytes,
-              "a stage of a wide tile is no larger");
+              "a stage of a narrow tile is no larger");
 static_assert(CodesStages::kBytes % kAlignment == 0, "stages begin where tiles may");
 
 // Where a chunk of sixteen bytes lies, of rows of so many chunks: those of eight rows in different banks. Eight rows on it is eight rows' bytes on.
@@ -65,8 +65,8 @@ __device__ inline void storeShared(uint32_t to, const uint4 &value) {
 //===--- the warpgroup that brings ------------------------------------------------------------------===//
 
 // Stages that are on their way when the one before them is told.
-constexpr int kAhead = 3;
-static_assert(kAhead < CodesStages::kCount, "the oldest of them is told before its place is awaited");
+constexpr int kAhead = 1;
+static_assert(kAhead + 1 < CodesStages::kCount, "consumers keep a stage until they have the next one");
 
 template <int kBytes> __device__ void copyBytesAsync(uint32_t to, const void *from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "n"(kBytes) : "memory");
@@ -100,9 +100,6 @@ template <bool kNvfp4> __device__ uint4 expandScales(uint32_t word) {
   for (int i = 0; i < 4; ++i) pairs[i] = pairTo16Bits<MOERT__BF16>(scales[i], scales[i]);
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
-
-// What has to be known of a stage when its scales are there: whether it is narrow, and whether they are in the upper halves of their words.
-enum : uint32_t { kNarrowKind = 1, kUpperKind = 2, kKindBits = 2 };
 
 class CodesProducer : public AnyProducer<CodesStages> {
 public:
@@ -149,7 +146,7 @@ private:
 #pragma unroll
       for (int j = 0; j < kScaleRows; ++j) bringScales<kNarrow>(stage + Stages::rawAt(kNarrow), j, scales[j], depth);
       rows.template bring<kMapped, kDepth>(stage + Stages::rowsAt(kNarrow), depth);
-      closeStage(kNarrow, depth);
+      closeStage(kNarrow);
     }
   }
 
@@ -165,40 +162,32 @@ private:
 
   __device__ int blockShift() const { return isNvfp4 ? 4 : 5; } // codes of a scale
 
-  // A row's scales of a stage, to a place of the thread; of a wide stage two rows', a word each, of which MXFP4 has a half for every other stage.
+  // A row's scales of a stage, to a place of the thread: as many as 16 bytes hold of a narrow stage, and of two rows of a wide one.
   template <bool kNarrow> __device__ void bringScales(uint32_t raw, int number, const uint8_t *row, int64_t depth) {
-    const uint32_t to = raw + threadIdx.x * 16 + number * 4;
+    constexpr int kMost = Stages::depth(kNarrow) / kScaleBlock;
+    const uint32_t to = raw + threadIdx.x * 16 + number * 8;
     const int64_t first = depth >> blockShift();
     if (!readsScales)
-      gatherScales<kNarrow>(to, row + first, (call.depth >> blockShift()) - first, depth);
-    else if (!kNarrow)
-      copyBytesAsync<4>(to, row + first / 4 * 4);
+      gatherScales<kMost>(to, row + first, (call.depth >> blockShift()) - first);
     else if (isNvfp4)
-      copyBytesAsync<16>(to, row + first);
+      copyBytesAsync<kMost>(to, row + first);
     else
-      copyBytesAsync<8>(to, row + first);
+      copyBytesAsync<kMost / 2>(to, row + first);
   }
 
-  // Of any alignment, of which `left` are there.
-  template <bool kNarrow> __device__ void gatherScales(uint32_t to, const uint8_t *from, int64_t left, int64_t depth) {
-    const int most = Stages::depth(kNarrow) >> blockShift();
-    if constexpr (kNarrow) {
-      copyBytes(to, from, left < most ? left : most);
-    } else {
-      uint32_t word = 0;
+  // Of any alignment, of which `left` are there. Those behind a stage's are not used.
+  template <int kMost> __device__ static void gatherScales(uint32_t to, const uint8_t *from, int64_t left) {
+    uint32_t words[kMost / 4] = {};
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (i < most && i < left) word |= static_cast<uint32_t>(from[i]) << (i * 8 + shiftOf(depth));
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
-    }
+    for (int i = 0; i < kMost; ++i)
+      if (i < left) words[i / 4] |= static_cast<uint32_t>(from[i]) << i % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < kMost / 4; ++i) asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + 4 * i), "r"(words[i]) : "memory");
   }
 
-  // The bits in front of the scales of a wide stage in their word.
-  __device__ int shiftOf(int64_t depth) const { return isNvfp4 || depth / Stages::kWideDepth % 2 == 0 ? 0 : 16; }
-
-  __device__ void closeStage(bool isNarrow, int64_t depth) {
+  __device__ void closeStage(bool isNarrow) {
     closeCopies();
-    kinds = kinds << kKindBits | (isNarrow ? kNarrowKind : 0) | (shiftOf(depth) > 0 ? kUpperKind : 0);
+    kinds = kinds << 1 | static_cast<uint32_t>(isNarrow);
     ++filled;
     if (filled <= told + kAhead) return;
     awaitCopies<kAhead>();
@@ -208,36 +197,34 @@ private:
   // The oldest stage that has not been told, whose copies by this thread are there.
   __device__ void tell() {
     if (told < filled) {
-      const uint32_t kind = kinds >> kKindBits * (filled - 1 - told), stage = stages + told % Stages::kCount * Stages::kBytes;
+      const uint32_t stage = stages + told % Stages::kCount * Stages::kBytes;
+      const bool isNarrow = kinds >> (filled - 1 - told) & 1;
       if (isNvfp4)
-        expandStage<true>(stage, kind);
+        isNarrow ? expandStage<true, true>(stage) : expandStage<true, false>(stage);
       else
-        expandStage<false>(stage, kind);
+        isNarrow ? expandStage<false, true>(stage) : expandStage<false, false>(stage);
     }
     bulk::arrive(&ring.full[told % Stages::kCount]);
     ++told;
   }
 
-  template <bool kNvfp4> __device__ void expandStage(uint32_t stage, uint32_t kind) const {
+  template <bool kNvfp4, bool kNarrow> __device__ void expandStage(uint32_t stage) const {
+    constexpr int kScaleRows = Stages::weightRows(kNarrow) / kProducers, kWords = Stages::depth(kNarrow) / kScaleBlock / 4; // of a row
     const int thread = static_cast<int>(threadIdx.x);
-    if (kind & kNarrowKind) {
-      const uint4 raw = loadShared(stage + Stages::rawAt(true) + threadIdx.x * 16);
-      const uint32_t words[4] = {raw.x, kNvfp4 ? raw.y : raw.x >> 16, kNvfp4 ? raw.z : raw.y, kNvfp4 ? raw.w : raw.y >> 16};
+    const uint4 raw = loadShared(stage + Stages::rawAt(kNarrow) + threadIdx.x * 16);
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) storeShared(stage + Stages::scalesAt(true) + packedChunkAt<4>(thread, i), expandScales<kNvfp4>(words[i]));
-    } else {
-      const uint2 raw = loadSharedPair(stage + Stages::rawAt(false) + threadIdx.x * 16);
-      const uint32_t words[2] = {raw.x, raw.y};
+    for (int row = 0; row < kScaleRows; ++row)
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-        storeShared(stage + Stages::scalesAt(false) + packedChunkAt<1>(i * kProducers + thread, 0),
-                    expandScales<kNvfp4>(kind & kUpperKind ? words[i] >> 16 : words[i]));
-    }
+      for (int i = 0; i < kWords; ++i) {
+        const uint32_t word = kNvfp4 ? words[row * 2 + i] : words[row * 2 + i / 2] >> i % 2 * 16;
+        storeShared(stage + Stages::scalesAt(kNarrow) + packedChunkAt<kWords>(row * kProducers + thread, i), expandScales<kNvfp4>(word));
+      }
   }
 
   const bool isNvfp4, readsScales;
   uint32_t told = 0;
-  uint32_t kinds = 0; // of the last stages
+  uint32_t kinds = 0; // of the last stages, a bit each: whether it is narrow
 };
 
 //===--- the warpgroups that multiply ---------------------------------------------------------------===//
@@ -284,7 +271,7 @@ private:
   // A unit is some chunks deep and has 64 weight rows. Codes of the next are decoded while this one is multiplied, all but their scales: what the
   // tensor cores read may not change meanwhile.
   template <int kRows, bool kNarrow> __device__ void multiplyStages(Sums &sums) {
-    constexpr int kBlocks = kNarrow ? 1 : 2, kUnitChunks = kNarrow ? 2 : 1, kSteps = kUnitChunks * kChunkSteps;
+    constexpr int kBlocks = kNarrow ? 1 : 2, kUnitChunks = 2, kSteps = kUnitChunks * kChunkSteps;
     constexpr int kUnits = Stages::depth(kNarrow) / (kUnitChunks * kChunkCodes) * kBlocks;
     uint32_t stage = awaitStage(0);
     Decoded<kSteps> decoded;
@@ -296,6 +283,7 @@ private:
         uint32_t numbers[kSteps][4];
         scale(decoded, numbers);
         multiply<kRows, kNarrow>(sums[unit % kBlocks], numbers, stage, unit / kBlocks * kSteps);
+        __syncwarp(); // so that what follows does not get between the products
         if (unit + 1 < kUnits) {
           decode<kNarrow>(stage, (unit + 1) % kBlocks, (unit + 1) / kBlocks * kUnitChunks, &decoded);
         } else if (left > 1) {
@@ -345,7 +333,7 @@ private:
 
   template <int kRows, bool kNarrow, int kSteps>
   __device__ void multiply(float (&sums)[kMostRows / 8][4], const uint32_t (&numbers)[kSteps][4], uint32_t stage, int before) const {
-    const int tile = Stages::rowsAt(kNarrow) + before / kTileSteps * kNarrowRows * wgmma::kTileRowBytes;
+    const int tile = Stages::rowsAt(kNarrow) + before / kTileSteps * (kNarrow ? kNarrowRows : kMostRows) * wgmma::kTileRowBytes;
     wgmma::begin();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)

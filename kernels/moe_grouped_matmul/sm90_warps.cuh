@@ -31,10 +31,10 @@ constexpr int kProductRows = 16; // weight rows of an instruction
 // and rows.
 template <int kMostEights> struct WarpStages {
   static constexpr int kEights = kMostEights;
-  static constexpr int kWarps = kEights <= 2 ? 4 : 2 * kEights, kThreads = 32 * (1 + kWarps); // that multiply; with the one that brings
-  static constexpr int kBlocks = kEights == 1 ? 4 : kEights == 2 ? 3 : 8 / kEights;           // that share a multiprocessor
-  static constexpr int kWeightRows = kWarps * kProductRows;                                   // of a tile
-  static constexpr int kCount = kEights == 8 ? 2 : 3, kArrivals = 32 + 1, kReleases = kWarps;
+  static constexpr int kWarps = kEights <= 2 ? 4 : 8, kThreads = 32 * (1 + kWarps); // that multiply; with the one that brings
+  static constexpr int kBlocks = kEights == 1 ? 4 : kEights == 2 ? 3 : 2;           // that share a multiprocessor
+  static constexpr int kWeightRows = kWarps * kProductRows;                         // of a tile
+  static constexpr int kCount = 3, kArrivals = 32 + 1, kReleases = kWarps;
   static constexpr int kDepth = CodesStages::kNarrowDepth;
   static constexpr int kCodesBytes = kWeightRows * kDepth / 2, kScalesBytes = kWeightRows * kDepth / kScaleBlock;
   static constexpr bool kGathered = kEights > 1;
@@ -273,9 +273,8 @@ private:
   }
 
   template <bool kNvfp4, int kEights = kMostEights> __device__ void multiplyTile(const Tile &tile, Sums &sums) {
-    constexpr int kStep = kMostEights <= 4 ? 1 : 2;
-    if constexpr (kEights > kStep)
-      if (tile.rows <= (kEights - kStep) * 8) return multiplyTile<kNvfp4, kEights - kStep>(tile, sums);
+    if constexpr (kEights > 1)
+      if (tile.rows <= (kEights - 1) * 8) return multiplyTile<kNvfp4, kEights - 1>(tile, sums);
     multiplyStages<kNvfp4, kEights>(sums);
   }
 
