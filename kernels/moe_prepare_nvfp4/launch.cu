@@ -14,12 +14,14 @@ const unsigned kThreads = 256;
 namespace column {
 const int w1_scales = MOERT__W1_SCALE, w2_scales = MOERT__W2_SCALE, w1_data = MOERT__W1_DATA, w1_gate_up_data = MOERT__W1_GATE_UP_DATA,
           w1_gate_up_scales = MOERT__W1_GATE_UP_SCALE, w1_scales_interleaved = MOERT__W1_SCALE_INTERLEAVED, w2_data = MOERT__W2_DATA,
-          w2_data_k256 = MOERT__W2_DATA_K256, w2_scales_k256 = MOERT__W2_SCALE_K256;
+          w2_data_k256 = MOERT__W2_DATA_K256, w2_scales_k256 = MOERT__W2_SCALE_K256, w1_fragments = MOERT__W1_FRAGMENTS,
+          w2_fragments = MOERT__W2_FRAGMENTS;
 }
 
 Call makeCall(const moert_moe_prepare_nvfp4_params *params, const moert_moe_prepare_nvfp4_args *args) {
   Call call = {};
   call.source = static_cast<const uint8_t *>(moert__data(args->source));
+  if (args->scales) call.scales = static_cast<const uint8_t *>(moert__data(args->scales));
   call.prepared = static_cast<uint8_t *>(moert__data(args->prepared));
   call.experts = args->source->shape[0];
   call.rows = args->source->shape[1];
@@ -28,9 +30,23 @@ Call makeCall(const moert_moe_prepare_nvfp4_params *params, const moert_moe_prep
   return call;
 }
 
-template <int kLayout, typename Unit> moert_status run(const Call &call, const moert_context *context) {
+template <int kLayout, typename Unit> moert_status moveAll(const Call &call, const moert_context *context) {
   const int64_t units = call.experts * call.rows * call.rowBytes / static_cast<int64_t>(sizeof(Unit));
   return launch(context, movePanels<kLayout, Unit>, gridFor(ceilDivide(units, kThreads)), kThreads, 0, call);
+}
+
+template <int kLayout, typename Unit> moert_status makeAll(const Call &call, const moert_context *context) {
+  const int64_t bytes = call.experts * call.rows * call.rowBytes, words = (bytes + bytes / 8) / 4;
+  return launch(context, makeFragments<kLayout, Unit>, gridFor(ceilDivide(words, kThreads)), kThreads, 0, call);
+}
+
+template <int kLayout, typename Unit> moert_status run(const Call &call, const moert_context *context) {
+  if constexpr (kLayout == kAnyLayout)
+    return call.panel.contents == MOERT__FRAGMENTS ? makeAll<kLayout, Unit>(call, context) : moveAll<kLayout, Unit>(call, context);
+  else if constexpr (kLayout == MOERT__W1_FRAGMENTS || kLayout == MOERT__W2_FRAGMENTS)
+    return makeAll<kLayout, Unit>(call, context);
+  else
+    return moveAll<kLayout, Unit>(call, context);
 }
 
 bool areWords(const Call &call) {

@@ -138,7 +138,9 @@ static prepared_input prepared_of(const moert_moe_nvfp4_routed_args *args, int w
   case MOERT__W1_SCALE_INTERLEAVED: return (prepared_input){args->w1_scale_prepared_interleaved, "w1_scale_prepared_interleaved"};
   case MOERT__W2_DATA: return (prepared_input){args->w2_data_prepared, "w2_data_prepared"};
   case MOERT__W2_DATA_K256: return (prepared_input){args->w2_data_prepared_k256, "w2_data_prepared_k256"};
-  default: return (prepared_input){args->w2_scale_prepared_k256, "w2_scale_prepared_k256"};
+  case MOERT__W2_SCALE_K256: return (prepared_input){args->w2_scale_prepared_k256, "w2_scale_prepared_k256"};
+  case MOERT__W1_FRAGMENTS: return (prepared_input){args->w1_fragments_prepared, "w1_fragments_prepared"};
+  default: return (prepared_input){args->w2_fragments_prepared, "w2_fragments_prepared"};
   }
 }
 

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// The checks C1 to C3.
+// The checks C1 to C4.
 MOERT__SHARED moert_status moert__prepare_nvfp4_check(const moert_moe_prepare_nvfp4_params *params, const moert_moe_prepare_nvfp4_args *args);
 
 #ifdef __cplusplus

@@ -186,7 +186,8 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     - C10: `num_tokens_post_padded` is [1], and `cumsum_buffer` has at least E + 2 entries.
     - C11: `w1_data_prepared` is [E * (N / 128) * (K / 256), 128, 128], `w1_scale_prepared` and `w1_scale_prepared_interleaved` are as many panels of
       [16, 128]; `w1_gate_up_data_prepared` is [E * (N / 256) * (K / 256), 256, 128], `w1_gate_up_scale_prepared` as many of [32, 128];
-      `w2_data_prepared` is [E * (K / 128) * (N / 256), 128, 64], `w2_scale_prepared` as many of [8, 128].
+      `w2_data_prepared` is [E * (K / 128) * (N / 256), 128, 64], `w2_scale_prepared` as many of [8, 128];
+      `w1_fragments_prepared` is [E * (N / 64) * (K / 128), 36, 128], `w2_fragments_prepared` [E * (K / 64) * (N / 256), 36, 128].
     - C12: `w2_data_prepared_k256` is [E * (K / 128) * (N / 512), 128, 128], `w2_scale_prepared_k256` as many of [16, 128]; with either N is a multiple
       of 512.
     - C13: `w1_gate_up_data_prepared` and `w1_gate_up_scale_prepared` go together.
@@ -202,6 +203,7 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
       Optional<Moe_E4M3Scales3>:$w1_gate_up_scale_prepared, Optional<Moe_E4M3Scales3>:$w1_scale_prepared_interleaved,
       Optional<Moe_Bytes3>:$w2_data_prepared, Optional<Moe_Bytes3>:$w2_data_prepared_k256,
       Optional<Moe_E4M3Scales3>:$w2_scale_prepared_k256,
+      Optional<Moe_Bytes3>:$w1_fragments_prepared, Optional<Moe_Bytes3>:$w2_fragments_prepared,
       Moe_SignedI32x1:$sorted_token_ids, Moe_SignedI32x1:$expert_ids, Moe_SignedI32x1:$num_tokens_post_padded, Moe_SignedI32x1:$cumsum_buffer,
       Moe_BF16x2:$out, Moe_Context:$device_context,
       Moe_Int<1, 32>:$top_k,
@@ -230,6 +232,8 @@ def Moe_Nvfp4RoutedOp : Moe_DestinationOp<Moe_Dialect, "nvfp4_routed", "moe_nvfp
     (`w2_data_prepared` `(` $w2_data_prepared^ `:` type($w2_data_prepared) `)`)?
     (`w2_data_prepared_k256` `(` $w2_data_prepared_k256^ `:` type($w2_data_prepared_k256) `)`)?
     (`w2_scale_prepared_k256` `(` $w2_scale_prepared_k256^ `:` type($w2_scale_prepared_k256) `)`)?
+    (`w1_fragments_prepared` `(` $w1_fragments_prepared^ `:` type($w1_fragments_prepared) `)`)?
+    (`w2_fragments_prepared` `(` $w2_fragments_prepared^ `:` type($w2_fragments_prepared) `)`)?
     `plan` `(` $sorted_token_ids `,` $expert_ids `,` $num_tokens_post_padded `,` $cumsum_buffer `:`
     type($sorted_token_ids) `,` type($expert_ids) `,` type($num_tokens_post_padded) `,` type($cumsum_buffer) `)`
     `outs` `(` $out `:` type($out) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
@@ -241,7 +245,7 @@ def Moe_PrepareNvfp4Op : Moe_DestinationOp<Moe_Dialect, "prepare_nvfp4", "moe_pr
   let description = [{
     Makes the optional inputs of `moe.nvfp4_routed`, once for all calls: `w1_data_prepared` with `layout = "w1_data"`, and so on. `source` is
     `gemm1_weights` or `gemm1_weights_scale` [E, N, ...] for `w1_...`, `gemm2_weights` or `gemm2_weights_scale` [E, K, ...] for `w2_...`; `..._data` are
-    codes, `..._scales` scales. Bytes only move.
+    codes, `..._scales` scales, whose bytes only move. `..._fragments` are both in one tensor: `source` has the codes, `scales` their scales.
 
     | `layout` | input | rows of a panel | bytes of a row | a panel in `prepared` |
     |---|---|---|---|---|
@@ -254,28 +258,42 @@ def Moe_PrepareNvfp4Op : Moe_DestinationOp<Moe_Dialect, "prepare_nvfp4", "moe_pr
     | `w2_data` | `w2_data_prepared` | 128 | 64 | [128, 64] |
     | `w2_data_k256` | `w2_data_prepared_k256` | 128 | 128 | [128, 128] |
     | `w2_scales_k256` | `w2_scale_prepared_k256` | 128 | 16 | [16, 128] |
+    | `w1_fragments` | `w1_fragments_prepared` | 64 | 64 | [36, 128] |
+    | `w2_fragments` | `w2_fragments_prepared` | 64 | 64 | [36, 128] |
 
     - Panels follow each other as in a matrix: those of the first rows from left to right, then those of the next rows, expert by expert.
-    - Rows are taken as they come, but for two layouts. `w1_gate_up_...`: a panel has 128 gates, and then the 128 ups that belong to them.
-      `w1_scales_interleaved`: 64 gates, the 64 ups that belong to them, the next 64 gates, and so on. Gates are the first half of an expert's rows.
+    - Rows are taken as they come, but for three layouts. `w1_gate_up_...`: a panel has 128 gates, and then the 128 ups that belong to them.
+      `w1_scales_interleaved`: 64 gates, the 64 ups that belong to them, the next 64 gates, and so on; `w1_fragments`: so 8 and 8. Gates are the first half
+      of an expert's rows.
     - Codes lie in a panel row by row. Scales lie as follows: of row r = 32g + 8c + d, the byte 4k + b goes to ((w * c + k) * 8 + d) * 16 + 4g + b, where w is a
       fourth of the bytes of a row; in `w1_gate_up_scales` the gates so, and behind them the ups.
+    - Fragments are what lanes of a warp multiply (operand A of `mma.m16n8k16`). The first 4096 bytes of a panel are codes: in band b of 16 rows and chunk c of
+      64 columns, lane l = 4g + t has for the 16 columns from 64c + 16s on the 32-bit word at ((2b + c) * 32 + l) * 16 + 4s, its low byte first. The word
+      has four pairs of codes: columns 2t and 2t + 1 of row 16b + g, the same of row 16b + g + 8, and columns 2t + 8 and 2t + 9 of these two rows. A pair is
+      in its place if the first code has its sign in bit 15 and its magnitude in bits 8 to 6, the second the same 16 bits above: masked with 0x81c081c0 the
+      word is two numbers of bf16, code * 2^-126. The first pair is in its place, the second rotated left by 3 from there, the third by 6; the fourth, masked
+      with 0x001b001b and multiplied by 0x1084, is in its place.
+    - Behind the codes lie the scales: at 4096 + 128b + 16g + 4i those of blocks of 16 columns 2i and 2i + 1 of row 16b + g, then the same two of row
+      16b + g + 8. A scale is a byte c of 5 bits of exponent and 3 of fraction: the bf16 with the bits 0x7000 | c << 4 is scale * 2^118, NaN for 0xff. A
+      scale's sign is in its codes, which have the opposite ones, and zero is c = 0 with codes whose magnitudes are 0. bf16 holds all of these exactly, and
+      the products, which are code * scale * 2^-8: results do not depend on what the weights are read from.
 
     Pure.
 
     Constraints:
     - C1: `source` is [E, R, B]; R is a multiple of the rows of a panel, B of the bytes of a row there.
-    - C2: `prepared` has E * R * B bytes, as [panels, height, width].
-    - C3: codes are of i8 or ui8.
+    - C2: `prepared` has E * R * B bytes, and of fragments an eighth more, as [panels, height, width].
+    - C3: codes and fragments are of i8 or ui8.
+    - C4: `scales` is [E, R, B / 8], and is there for fragments only.
   }];
-  let arguments = (ins Moe_E4M3Scales3:$source, Moe_E4M3Scales3:$prepared, Moe_Context:$device_context,
+  let arguments = (ins Moe_E4M3Scales3:$source, Optional<Moe_E4M3Scales3>:$scales, Moe_E4M3Scales3:$prepared, Moe_Context:$device_context,
       Moe_OneOf<["w1_scales", "w2_scales", "w1_data", "w1_gate_up_data", "w1_gate_up_scales", "w1_scales_interleaved", "w2_data", "w2_data_k256",
-                 "w2_scales_k256"]>:$layout);
+                 "w2_scales_k256", "w1_fragments", "w2_fragments"]>:$layout);
   let results = (outs Variadic<AnyRankedTensor>:$tensors);
   let destinations = ["prepared"];
   let assemblyFormat = [{
-    `source` `(` $source `:` type($source) `)` `outs` `(` $prepared `:` type($prepared) `)` `context` `(` $device_context `)`
-    attr-dict (`->` type($tensors)^)?
+    `source` `(` $source `:` type($source) `)` (`scales` `(` $scales^ `:` type($scales) `)`)?
+    `outs` `(` $prepared `:` type($prepared) `)` `context` `(` $device_context `)` attr-dict (`->` type($tensors)^)?
   }];
 }
 

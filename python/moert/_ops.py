@@ -77,13 +77,14 @@ _moe_nvfp4_routed = Op(
      TENSOR), ('gemm2_weights_scale', TENSOR), ('output1_scale_gate_scalar', TENSOR), ('output1_scale_scalar', TENSOR), ('output2_scale_scalar',
      TENSOR), ('topk_ids', TENSOR), ('topk_weights', TENSOR), ('w1_scale_prepared', TENSOR), ('w2_scale_prepared', TENSOR), ('w1_data_prepared',
      TENSOR), ('w1_gate_up_data_prepared', TENSOR), ('w1_gate_up_scale_prepared', TENSOR), ('w1_scale_prepared_interleaved', TENSOR),
-     ('w2_data_prepared', TENSOR), ('w2_data_prepared_k256', TENSOR), ('w2_scale_prepared_k256', TENSOR), ('sorted_token_ids', TENSOR),
-     ('expert_ids', TENSOR), ('num_tokens_post_padded', TENSOR), ('cumsum_buffer', TENSOR), ('out', TENSOR)])
+     ('w2_data_prepared', TENSOR), ('w2_data_prepared_k256', TENSOR), ('w2_scale_prepared_k256', TENSOR), ('w1_fragments_prepared', TENSOR),
+     ('w2_fragments_prepared', TENSOR), ('sorted_token_ids', TENSOR), ('expert_ids', TENSOR), ('num_tokens_post_padded', TENSOR),
+     ('cumsum_buffer', TENSOR), ('out', TENSOR)])
 _moe_prepare_nvfp4 = Op(
     'moe_prepare_nvfp4',
     [('layout', ('w1_scales', 'w2_scales', 'w1_data', 'w1_gate_up_data', 'w1_gate_up_scales', 'w1_scales_interleaved', 'w2_data', 'w2_data_k256',
-     'w2_scales_k256'))],
-    [('source', TENSOR), ('prepared', TENSOR)])
+     'w2_scales_k256', 'w1_fragments', 'w2_fragments'))],
+    [('source', TENSOR), ('scales', TENSOR), ('prepared', TENSOR)])
 _moe_quantize = Op(
     'moe_quantize',
     [('format', ('nvfp4', 'mxfp4', 'mxfp8', 'fp8_block', 'fp8_token', 'fp8_tensor')), ('scale_layout', ('linear', '128x4', '8x4', 'transposed')),
@@ -388,8 +389,8 @@ def moe_nvfp4_routed(context, *, hidden_states, hidden_states_scale, gemm1_weigh
                      output1_scale_gate_scalar, output1_scale_scalar, output2_scale_scalar, topk_ids, topk_weights, sorted_token_ids, expert_ids,
                      num_tokens_post_padded, cumsum_buffer, out, top_k, w1_scale_prepared=None, w2_scale_prepared=None, w1_data_prepared=None,
                      w1_gate_up_data_prepared=None, w1_gate_up_scale_prepared=None, w1_scale_prepared_interleaved=None, w2_data_prepared=None,
-                     w2_data_prepared_k256=None, w2_scale_prepared_k256=None, block_m=8, routed_scaling_factor=1.0, accumulate=True,
-                     first_expert=0, num_experts=0, kernel=None):
+                     w2_data_prepared_k256=None, w2_scale_prepared_k256=None, w1_fragments_prepared=None, w2_fragments_prepared=None, block_m=8,
+                     routed_scaling_factor=1.0, accumulate=True, first_expert=0, num_experts=0, kernel=None):
     """moe.nvfp4_routed: The chosen experts of each token, from codes of 4 bits to their weighted sum. Local.
 
     hidden_states: 2-D tensor of i8 (signless or ui8)
@@ -412,6 +413,8 @@ def moe_nvfp4_routed(context, *, hidden_states, hidden_states_scale, gemm1_weigh
     w2_data_prepared: 3-D tensor of i8 (signless or ui8) (optional)
     w2_data_prepared_k256: 3-D tensor of i8 (signless or ui8) (optional)
     w2_scale_prepared_k256: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (optional)
+    w1_fragments_prepared: 3-D tensor of i8 (signless or ui8) (optional)
+    w2_fragments_prepared: 3-D tensor of i8 (signless or ui8) (optional)
     sorted_token_ids: 1-D tensor of i32 (written)
     expert_ids: 1-D tensor of i32 (written)
     num_tokens_post_padded: 1-D tensor of i32 (written)
@@ -428,18 +431,20 @@ def moe_nvfp4_routed(context, *, hidden_states, hidden_states_scale, gemm1_weigh
                              hidden_states_scale, gemm1_weights, gemm1_weights_scale, gemm2_weights, gemm2_weights_scale,
                              output1_scale_gate_scalar, output1_scale_scalar, output2_scale_scalar, topk_ids, topk_weights, w1_scale_prepared,
                              w2_scale_prepared, w1_data_prepared, w1_gate_up_data_prepared, w1_gate_up_scale_prepared,
-                             w1_scale_prepared_interleaved, w2_data_prepared, w2_data_prepared_k256, w2_scale_prepared_k256, sorted_token_ids,
-                             expert_ids, num_tokens_post_padded, cumsum_buffer, out])
+                             w1_scale_prepared_interleaved, w2_data_prepared, w2_data_prepared_k256, w2_scale_prepared_k256,
+                             w1_fragments_prepared, w2_fragments_prepared, sorted_token_ids, expert_ids, num_tokens_post_padded, cumsum_buffer,
+                             out])
 
 
-def moe_prepare_nvfp4(context, *, source, prepared, layout, kernel=None):
+def moe_prepare_nvfp4(context, *, source, prepared, layout, scales=None, kernel=None):
     """moe.prepare_nvfp4: Weights of moe.nvfp4_routed, or their scales, in the order of panels. Local.
 
     source: 3-D tensor of f8E4M3FN or i8 (signless or ui8)
+    scales: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (optional)
     prepared: 3-D tensor of f8E4M3FN or i8 (signless or ui8) (written)
-    layout: 'w1_scales' or 'w2_scales' or 'w1_data' or 'w1_gate_up_data' or 'w1_gate_up_scales' or 'w1_scales_interleaved' or 'w2_data' or 'w2_data_k256' or 'w2_scales_k256'
+    layout: 'w1_scales' or 'w2_scales' or 'w1_data' or 'w1_gate_up_data' or 'w1_gate_up_scales' or 'w1_scales_interleaved' or 'w2_data' or 'w2_data_k256' or 'w2_scales_k256' or 'w1_fragments' or 'w2_fragments'
     """
-    return _moe_prepare_nvfp4(context, kernel, [layout], [source, prepared])
+    return _moe_prepare_nvfp4(context, kernel, [layout], [source, scales, prepared])
 
 
 def moe_quantize(context, *, input, values, format, global_scale=None, scales=None, scale_layout='linear', packing='low_first',

@@ -106,12 +106,12 @@ func.func @reductions(%r: memref<5x32xbf16>, %g: memref<32xbf16>, %x: memref<3x5
 }
 
 // CHECK-LABEL: func.func @routed
-// CHECK: moe.nvfp4_routed {{.*}} w1_scale_prepared({{.*}} w2_scale_prepared({{.*}} w1_data_prepared({{.*}} w1_gate_up_data_prepared({{.*}} w1_gate_up_scale_prepared({{.*}} w1_scale_prepared_interleaved({{.*}} w2_data_prepared({{.*}} w2_data_prepared_k256({{.*}} w2_scale_prepared_k256({{.*}} {accumulate = false, block_m = 16 : i64, first_expert = 4 : i64, num_experts = 12 : i64, routed_scaling_factor = 2.500000e+00 : f64, top_k = 2 : i64}
+// CHECK: moe.nvfp4_routed {{.*}} w1_scale_prepared({{.*}} w2_scale_prepared({{.*}} w1_data_prepared({{.*}} w1_gate_up_data_prepared({{.*}} w1_gate_up_scale_prepared({{.*}} w1_scale_prepared_interleaved({{.*}} w2_data_prepared({{.*}} w2_data_prepared_k256({{.*}} w2_scale_prepared_k256({{.*}} w1_fragments_prepared({{.*}} w2_fragments_prepared({{.*}} {accumulate = false, block_m = 16 : i64, first_expert = 4 : i64, num_experts = 12 : i64, routed_scaling_factor = 2.500000e+00 : f64, top_k = 2 : i64}
 func.func @routed(%x: tensor<?x128xi8>, %xs: tensor<?x16xf8E4M3FN>, %w1: tensor<4x512x128xi8>, %s1: tensor<4x512x16xf8E4M3FN>,
     %w2: tensor<4x256x128xi8>, %s2: tensor<4x256x16xf8E4M3FN>, %g: tensor<4xf32>, %u: tensor<4xf32>, %d: tensor<4xf32>, %ids: tensor<?x2xi32>,
     %w: tensor<?x2xf32>, %w1s: tensor<16x16x128xf8E4M3FN>, %w2s: tensor<16x8x128xf8E4M3FN>, %w1d: tensor<16x128x128xi8>, %gud: tensor<8x256x128xi8>,
     %gus: tensor<8x32x128xf8E4M3FN>, %w1i: tensor<16x16x128xf8E4M3FN>, %w2d: tensor<16x128x64xi8>, %w2d256: tensor<8x128x128xi8>,
-    %w2s256: tensor<8x16x128xf8E4M3FN>, %sorted: tensor<112xi32>, %experts: tensor<7xi32>, %padded: tensor<1xi32>, %cumsum: tensor<6xi32>,
+    %w2s256: tensor<8x16x128xf8E4M3FN>, %w1f: tensor<64x36x128xi8>, %w2f: tensor<32x36x128xi8>, %sorted: tensor<112xi32>, %experts: tensor<7xi32>, %padded: tensor<1xi32>, %cumsum: tensor<6xi32>,
     %out: tensor<?x256xbf16>, %ctx: !moe.context) -> (tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>) {
   %0:5 = moe.nvfp4_routed hidden_states(%x, %xs : tensor<?x128xi8>, tensor<?x16xf8E4M3FN>)
     gemm1(%w1, %s1 : tensor<4x512x128xi8>, tensor<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : tensor<4x256x128xi8>, tensor<4x256x16xf8E4M3FN>)
@@ -121,6 +121,7 @@ func.func @routed(%x: tensor<?x128xi8>, %xs: tensor<?x16xf8E4M3FN>, %w1: tensor<
     w1_gate_up_scale_prepared(%gus : tensor<8x32x128xf8E4M3FN>) w1_scale_prepared_interleaved(%w1i : tensor<16x16x128xf8E4M3FN>)
     w2_data_prepared(%w2d : tensor<16x128x64xi8>) w2_data_prepared_k256(%w2d256 : tensor<8x128x128xi8>)
     w2_scale_prepared_k256(%w2s256 : tensor<8x16x128xf8E4M3FN>)
+    w1_fragments_prepared(%w1f : tensor<64x36x128xi8>) w2_fragments_prepared(%w2f : tensor<32x36x128xi8>)
     plan(%sorted, %experts, %padded, %cumsum : tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>)
     outs(%out : tensor<?x256xbf16>) context(%ctx) {top_k = 2 : i64, block_m = 16 : i64, routed_scaling_factor = 2.5 : f64, accumulate = false, first_expert = 4 : i64, num_experts = 12 : i64} -> tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>
   return %0#0, %0#1, %0#2, %0#3, %0#4 : tensor<112xi32>, tensor<7xi32>, tensor<1xi32>, tensor<6xi32>, tensor<?x256xbf16>
@@ -141,11 +142,14 @@ func.func @routed_plainly(%x: memref<?x128xi8>, %xs: memref<?x16xf8E4M3FN>, %w1:
 }
 
 // CHECK-LABEL: func.func @prepare
-// CHECK: moe.prepare_nvfp4 {{.*}} {layout = "w1_gate_up_data"}
-// CHECK: moe.prepare_nvfp4 {{.*}} {layout = "w2_scales_k256"}
-func.func @prepare(%data: memref<4x512x128xui8>, %panels: memref<8x256x128xi8>, %scales: tensor<?x256x16xf8E4M3FN>, %rows: tensor<?x16x128xi8>, %ctx: !moe.context)
-    -> tensor<?x16x128xi8> {
+// CHECK: moe.prepare_nvfp4 source({{[^)]*}}) outs({{.*}} {layout = "w1_gate_up_data"}
+// CHECK: moe.prepare_nvfp4 source({{[^)]*}}) outs({{.*}} {layout = "w2_scales_k256"}
+// CHECK: moe.prepare_nvfp4 source({{[^)]*}}) scales({{.*}} {layout = "w1_fragments"}
+func.func @prepare(%data: memref<4x512x128xui8>, %panels: memref<8x256x128xi8>, %scales: tensor<?x256x16xf8E4M3FN>, %rows: tensor<?x16x128xi8>,
+                   %codes: tensor<?x256x128xi8>, %lanes: tensor<?x36x128xi8>, %ctx: !moe.context) -> (tensor<?x16x128xi8>, tensor<?x36x128xi8>) {
   moe.prepare_nvfp4 source(%data : memref<4x512x128xui8>) outs(%panels : memref<8x256x128xi8>) context(%ctx) {layout = "w1_gate_up_data"}
   %0 = moe.prepare_nvfp4 source(%scales : tensor<?x256x16xf8E4M3FN>) outs(%rows : tensor<?x16x128xi8>) context(%ctx) {layout = "w2_scales_k256"} -> tensor<?x16x128xi8>
-  return %0 : tensor<?x16x128xi8>
+  %1 = moe.prepare_nvfp4 source(%codes : tensor<?x256x128xi8>) scales(%scales : tensor<?x256x16xf8E4M3FN>) outs(%lanes : tensor<?x36x128xi8>) context(%ctx)
+    {layout = "w1_fragments"} -> tensor<?x36x128xi8>
+  return %0, %1 : tensor<?x16x128xi8>, tensor<?x36x128xi8>
 }

@@ -356,12 +356,35 @@ def test_prepared(rank):
     case = Case(rng, Layer(rng, 2, 512, 512), 7)
     shapes = dict(w1_data_prepared=(16, 128, 128), w1_scale_prepared=(16, 16, 128), w1_scale_prepared_interleaved=(16, 16, 128),
                   w1_gate_up_data_prepared=(8, 256, 128), w1_gate_up_scale_prepared=(8, 32, 128), w2_data_prepared=(16, 128, 64),
-                  w2_scale_prepared=(16, 8, 128), w2_data_prepared_k256=(8, 128, 128), w2_scale_prepared_k256=(8, 16, 128))
+                  w2_scale_prepared=(16, 8, 128), w2_data_prepared_k256=(8, 128, 128), w2_scale_prepared_k256=(8, 16, 128),
+                  w1_fragments_prepared=(64, 36, 128), w2_fragments_prepared=(32, 36, 128))
     prepared = {name: rng.integers(0, 256, shape).astype(np.uint8) for name, shape in shapes.items()}
     check(rank, case, **prepared)
     for name in shapes:
         if 'gate_up' not in name:
             check(rank, case, **{name: prepared[name]})
+
+
+def fragments_of(rank, layer):
+    """Of the layer's weights, as moe.prepare_nvfp4 makes them."""
+    made = {}
+    for name, rows in (('w1_fragments', layer.first), ('w2_fragments', layer.second)):
+        experts, height, row_bytes = rows.codes.shape
+        made[name + '_prepared'] = np.zeros((experts * (height // 64) * (row_bytes // 64), 36, 128), np.uint8)
+        rank.op('moe.prepare_nvfp4', source=rows.codes, scales=rows.scales, prepared=made[name + '_prepared'], layout=name)
+    return made
+
+
+def test_fragments(rank):
+    """The same bits with them as without: of both weights or one, of all experts or some."""
+    rng = np.random.default_rng(36)
+    for experts, hidden, columns, first, all_experts in ((3, 256, 256, 0, 0), (2, 512, 768, 5, 9)):
+        layer = Layer(rng, experts, hidden, columns, np.arange(256)[np.arange(256) & 0x7f != 0x7f])
+        case = Case(rng, layer, 9, 2, first=first, all_experts=all_experts)
+        plain, made = check(rank, case, numbers=False), fragments_of(rank, layer)
+        np.testing.assert_array_equal(check(rank, case, numbers=False, **made), plain)
+        for name, panels in made.items():
+            np.testing.assert_array_equal(check(rank, case, numbers=False, **{name: panels}), plain)
 
 
 # --- errors ----------------------------------------------------------------------------------------------
@@ -463,7 +486,8 @@ def test_prepared_errors(rank):
     refuse = refuser(rank, case)
     good = dict(w1_scale_prepared=(16, 16, 128), w2_scale_prepared=(16, 8, 128), w1_data_prepared=(16, 128, 128), w1_gate_up_data_prepared=(8, 256, 128),
                 w1_gate_up_scale_prepared=(8, 32, 128), w1_scale_prepared_interleaved=(16, 16, 128), w2_data_prepared=(16, 128, 64),
-                w2_data_prepared_k256=(8, 128, 128), w2_scale_prepared_k256=(8, 16, 128))
+                w2_data_prepared_k256=(8, 128, 128), w2_scale_prepared_k256=(8, 16, 128), w1_fragments_prepared=(64, 36, 128),
+                w2_fragments_prepared=(32, 36, 128))
     zeros = {name: np.zeros(shape, np.uint8) for name, shape in good.items()}
     pair = ('w1_gate_up_data_prepared', 'w1_gate_up_scale_prepared')
     for name, shape in good.items():  # C11, C12
@@ -513,7 +537,7 @@ def test_no_memory(rank):
 
 def main(rank):
     for test in (test_sizes, test_options, test_choices, test_parts, test_halves, test_no_tokens, test_accumulate, test_scales, test_ties, test_no_numbers, test_same_bits,
-                 test_rows_apart, test_prepared, test_shape_errors, test_part_errors, test_plan_errors, test_plans_without_room, test_prepared_errors, test_overlap,
+                 test_rows_apart, test_prepared, test_fragments, test_shape_errors, test_part_errors, test_plan_errors, test_plans_without_room, test_prepared_errors, test_overlap,
                  test_no_memory):
         test(rank)
         print('ok', test.__name__, flush=True)

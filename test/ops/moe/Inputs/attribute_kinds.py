@@ -65,7 +65,7 @@ MOE = {
                            'memref<?x8xf32>, memref<?xi32>, memref<?x16x8xf32>, memref<?x16xf32>', '', {
         'activation': OneOf('none', 'swiglu'), 'alpha': Float(), 'limit': Float(), 'accumulator': OneOf('f32'),
         'weight_format': OneOf('none', 'nvfp4', 'mxfp4')}),
-    'moe.nvfp4_routed': ('top_k = 2 : i64', 'operandSegmentSizes = array<i32: %s>' % ', '.join(11 * ['1'] + 9 * ['0'] + 6 * ['1']),
+    'moe.nvfp4_routed': ('top_k = 2 : i64', 'operandSegmentSizes = array<i32: %s>' % ', '.join(11 * ['1'] + 11 * ['0'] + 6 * ['1']),
                          'memref<?x128xi8>, memref<?x16xi8>, memref<4x256x128xi8>, memref<4x256x16xi8>, memref<4x256x64xi8>, memref<4x256x8xi8>, '
                          'memref<4xf32>, memref<4xf32>, memref<4xf32>, memref<?x2xi32>, memref<?x2xf32>, memref<?xi32>, memref<?xi32>, memref<1xi32>, '
                          'memref<6xi32>, memref<?x256xbf16>', '', {
@@ -73,7 +73,7 @@ MOE = {
         'num_experts': Int(0, 2147483647, 0)}),
     'moe.prepare_nvfp4': ('layout = "w1_data"', '', 'memref<4x512x128xi8>, memref<16x128x128xi8>', '', {
         'layout': OneOf('w1_scales', 'w2_scales', 'w1_data', 'w1_gate_up_data', 'w1_gate_up_scales', 'w1_scales_interleaved', 'w2_data', 'w2_data_k256',
-                        'w2_scales_k256')}),
+                        'w2_scales_k256', 'w1_fragments', 'w2_fragments')}),
     'moe.quantize': ('format = "fp8_token"', 'operandSegmentSizes = array<i32: 1, 0, 1, 1, 1>',
                      'memref<?x64xf32>, memref<?x64xi8>, memref<?x1xf32>', '', {
         'format': FORMAT, 'scale_layout': LAYOUT, 'packing': PACKING, 'scale_rounding': OneOf('up', 'even'), 'fast_reciprocal': Bool()}),

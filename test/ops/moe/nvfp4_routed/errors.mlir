@@ -712,6 +712,38 @@ func.func @nvfp4_routed_c11_w2_scale(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4
 
 // -----
 
+func.func @nvfp4_routed_c11_w1_fragments(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
+    %w: memref<5x2xf32>, %w1f: memref<32x36x128xi8>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>,
+    %out: memref<5x256xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.nvfp4_routed' op operand 'w1_fragments_prepared' has size 32 in dimension 0, but the number of panels is 64}}
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<5x128xi8>, memref<5x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<5x2xi32>, memref<5x2xf32>)
+    w1_fragments_prepared(%w1f : memref<32x36x128xi8>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 2 : i64}
+  return
+}
+
+// -----
+
+func.func @nvfp4_routed_c11_w2_fragments(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
+    %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
+    %w: memref<5x2xf32>, %w2f: memref<32x32x128xi8>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>, %cumsum: memref<6xi32>,
+    %out: memref<5x256xbf16>, %ctx: !moe.context) {
+  // expected-error@+1 {{'moe.nvfp4_routed' op operand 'w2_fragments_prepared' has size 32 in dimension 1, but the height of a panel is 36}}
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<5x128xi8>, memref<5x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<4x512x128xi8>, memref<4x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<4x256x128xi8>, memref<4x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<4xf32>, memref<4xf32>, memref<4xf32>) topk(%ids, %w : memref<5x2xi32>, memref<5x2xf32>)
+    w2_fragments_prepared(%w2f : memref<32x32x128xi8>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<56xi32>, memref<7xi32>, memref<1xi32>, memref<6xi32>)
+    outs(%out : memref<5x256xbf16>) context(%ctx) {top_k = 2 : i64}
+  return
+}
+
+// -----
+
 func.func @nvfp4_routed_c12(%x: memref<5x128xi8>, %xs: memref<5x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,
     %w2: memref<4x256x128xi8>, %s2: memref<4x256x16xf8E4M3FN>, %g: memref<4xf32>, %u: memref<4xf32>, %d: memref<4xf32>, %ids: memref<5x2xi32>,
     %w: memref<5x2xf32>, %w2d256: memref<16x128x128xi8>, %sorted: memref<56xi32>, %experts: memref<7xi32>, %padded: memref<1xi32>,

@@ -6,7 +6,7 @@
 // GPU: %[[DEVICE_KERNEL:.*]] = llvm.load %{{.*}} : !llvm.ptr -> !llvm.ptr
 // GPU: call @moert_moe_nvfp4_routed(%{{.*}}, %{{.*}}, %[[DEVICE_KERNEL]], %{{.*}})
 
-// Words 0 to 6 are moert_moe_nvfp4_routed_params, 7 to 32 moert_moe_nvfp4_routed_args. Inputs that are absent are NULL.
+// Words 0 to 6 are moert_moe_nvfp4_routed_params, 7 to 34 moert_moe_nvfp4_routed_args. Inputs that are absent are NULL.
 
 // CHECK-LABEL: func.func @routed
 // CHECK-SAME: %[[CTX:[a-z0-9]+]]: !llvm.ptr) -> i32
@@ -20,7 +20,7 @@
 // CHECK: memref.store %c12_i64, %[[FRAME]][%c5]
 // CHECK: memref.store %c64_i64, %[[FRAME]][%c6]
 // struct_size, eleven inputs, of the prepared ones that of the second product's scales, five destinations
-// CHECK: memref.store %c208_i64, %[[FRAME]][%c7]
+// CHECK: memref.store %c224_i64, %[[FRAME]][%c7]
 // CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c8]
 // CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c9]
 // CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c10]
@@ -41,11 +41,13 @@
 // CHECK: memref.store %c0_i64, %[[FRAME]][%c25]
 // CHECK: memref.store %c0_i64, %[[FRAME]][%c26]
 // CHECK: memref.store %c0_i64, %[[FRAME]][%c27]
-// CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c28]
-// CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c29]
+// CHECK: memref.store %c0_i64, %[[FRAME]][%c28]
+// CHECK: memref.store %c0_i64, %[[FRAME]][%c29]
 // CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c30]
 // CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c31]
 // CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c32]
+// CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c33]
+// CHECK: memref.store %{{[0-9]+}}, %[[FRAME]][%c34]
 // CHECK: call @moert_moe_nvfp4_routed(%{{.*}}, %{{.*}}, %{{.*}}, %[[CTX]])
 // CHECK: cf.cond_br
 func.func @routed(%x: memref<?x128xi8>, %xs: memref<?x16xf8E4M3FN>, %w1: memref<4x512x128xi8>, %s1: memref<4x512x16xf8E4M3FN>,

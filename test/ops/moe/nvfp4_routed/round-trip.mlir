@@ -97,15 +97,30 @@ func.func @second_weights_k256(%x: memref<3x128xui8>, %xs: memref<3x16xf8E4M3FN>
   return
 }
 
+// CHECK-LABEL: func.func @fragments
+// CHECK: topk({{.*}}) w1_fragments_prepared(%{{.*}} : memref<32x36x128xui8>) w2_fragments_prepared(%{{.*}} : memref<16x36x128xi8>) plan(
+func.func @fragments(%x: memref<3x128xui8>, %xs: memref<3x16xf8E4M3FN>, %w1: memref<2x512x128xui8>, %s1: memref<2x512x16xf8E4M3FN>,
+    %w2: memref<2x256x128xui8>, %s2: memref<2x256x16xf8E4M3FN>, %g: memref<2xf32>, %u: memref<2xf32>, %d: memref<2xf32>, %ids: memref<3x1xi32>,
+    %w: memref<3x1xf32>, %w1f: memref<32x36x128xui8>, %w2f: memref<16x36x128xi8>, %sorted: memref<64xi32>, %experts: memref<4xi32>,
+    %padded: memref<1xi32>, %cumsum: memref<4xi32>, %out: memref<3x256xbf16>, %ctx: !moe.context) {
+  moe.nvfp4_routed hidden_states(%x, %xs : memref<3x128xui8>, memref<3x16xf8E4M3FN>)
+    gemm1(%w1, %s1 : memref<2x512x128xui8>, memref<2x512x16xf8E4M3FN>) gemm2(%w2, %s2 : memref<2x256x128xui8>, memref<2x256x16xf8E4M3FN>)
+    output_scales(%g, %u, %d : memref<2xf32>, memref<2xf32>, memref<2xf32>) topk(%ids, %w : memref<3x1xi32>, memref<3x1xf32>)
+    w1_fragments_prepared(%w1f : memref<32x36x128xui8>) w2_fragments_prepared(%w2f : memref<16x36x128xi8>)
+    plan(%sorted, %experts, %padded, %cumsum : memref<64xi32>, memref<4xi32>, memref<1xi32>, memref<4xi32>)
+    outs(%out : memref<3x256xbf16>) context(%ctx) {top_k = 1 : i64}
+  return
+}
+
 // CHECK-LABEL: func.func @everything
-// CHECK: w1_scale_prepared({{.*}} w2_scale_prepared({{.*}} w1_data_prepared({{.*}} w1_gate_up_data_prepared({{.*}} w1_gate_up_scale_prepared({{.*}} w1_scale_prepared_interleaved({{.*}} w2_data_prepared({{.*}} w2_data_prepared_k256({{.*}} w2_scale_prepared_k256(
+// CHECK: w1_scale_prepared({{.*}} w2_scale_prepared({{.*}} w1_data_prepared({{.*}} w1_gate_up_data_prepared({{.*}} w1_gate_up_scale_prepared({{.*}} w1_scale_prepared_interleaved({{.*}} w2_data_prepared({{.*}} w2_data_prepared_k256({{.*}} w2_scale_prepared_k256({{.*}} w1_fragments_prepared({{.*}} w2_fragments_prepared(
 // CHECK-SAME: {accumulate = false, block_m = 24 : i64, routed_scaling_factor = 2.500000e+00 : f64, top_k = 2 : i64}
 func.func @everything(%x: tensor<?x512xi8>, %xs: tensor<?x64xf8E4M3FN>, %w1: tensor<8x512x512xi8>, %s1: tensor<8x512x64xf8E4M3FN>,
     %w2: tensor<8x1024x128xi8>, %s2: tensor<8x1024x16xf8E4M3FN>, %g: tensor<8xf32>, %u: tensor<8xf32>, %d: tensor<8xf32>, %ids: tensor<?x2xi32>,
     %w: tensor<?x2xf32>, %w1s: tensor<128x16x128xf8E4M3FN>, %w2s: tensor<128x8x128xf8E4M3FN>, %w1d: tensor<128x128x128xi8>,
     %gud: tensor<64x256x128xi8>, %gus: tensor<64x32x128xf8E4M3FN>, %w1i: tensor<128x16x128xf8E4M3FN>, %w2d: tensor<128x128x64xi8>,
-    %w2d256: tensor<64x128x128xi8>, %w2s256: tensor<64x16x128xf8E4M3FN>, %sorted: tensor<120xi32>, %experts: tensor<5xi32>, %padded: tensor<1xi32>,
-    %cumsum: tensor<10xi32>, %out: tensor<?x1024xbf16>, %ctx: !moe.context) -> (tensor<120xi32>, tensor<5xi32>, tensor<1xi32>, tensor<10xi32>, tensor<?x1024xbf16>) {
+    %w2d256: tensor<64x128x128xi8>, %w2s256: tensor<64x16x128xf8E4M3FN>, %w1f: tensor<512x36x128xi8>, %w2f: tensor<256x36x128xi8>,
+    %sorted: tensor<120xi32>, %experts: tensor<5xi32>, %padded: tensor<1xi32>, %cumsum: tensor<10xi32>, %out: tensor<?x1024xbf16>, %ctx: !moe.context) -> (tensor<120xi32>, tensor<5xi32>, tensor<1xi32>, tensor<10xi32>, tensor<?x1024xbf16>) {
   %0:5 = moe.nvfp4_routed hidden_states(%x, %xs : tensor<?x512xi8>, tensor<?x64xf8E4M3FN>)
     gemm1(%w1, %s1 : tensor<8x512x512xi8>, tensor<8x512x64xf8E4M3FN>) gemm2(%w2, %s2 : tensor<8x1024x128xi8>, tensor<8x1024x16xf8E4M3FN>)
     output_scales(%g, %u, %d : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) topk(%ids, %w : tensor<?x2xi32>, tensor<?x2xf32>)
@@ -114,6 +129,7 @@ func.func @everything(%x: tensor<?x512xi8>, %xs: tensor<?x64xf8E4M3FN>, %w1: ten
     w1_gate_up_scale_prepared(%gus : tensor<64x32x128xf8E4M3FN>) w1_scale_prepared_interleaved(%w1i : tensor<128x16x128xf8E4M3FN>)
     w2_data_prepared(%w2d : tensor<128x128x64xi8>) w2_data_prepared_k256(%w2d256 : tensor<64x128x128xi8>)
     w2_scale_prepared_k256(%w2s256 : tensor<64x16x128xf8E4M3FN>)
+    w1_fragments_prepared(%w1f : tensor<512x36x128xi8>) w2_fragments_prepared(%w2f : tensor<256x36x128xi8>)
     plan(%sorted, %experts, %padded, %cumsum : tensor<120xi32>, tensor<5xi32>, tensor<1xi32>, tensor<10xi32>)
     outs(%out : tensor<?x1024xbf16>) context(%ctx) {top_k = 2 : i64, block_m = 24 : i64, routed_scaling_factor = 2.5 : f64, accumulate = false} -> tensor<120xi32>, tensor<5xi32>, tensor<1xi32>, tensor<10xi32>, tensor<?x1024xbf16>
   return %0#0, %0#1, %0#2, %0#3, %0#4 : tensor<120xi32>, tensor<5xi32>, tensor<1xi32>, tensor<10xi32>, tensor<?x1024xbf16>

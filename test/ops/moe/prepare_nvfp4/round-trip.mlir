@@ -82,10 +82,38 @@ func.func @w2_scales_k256(%source: memref<4x256x16xi8>, %prepared: memref<8x16x1
   return
 }
 
+// CHECK-LABEL: func.func @w1_fragments(
+// CHECK: moe.prepare_nvfp4 source(%{{.*}} : memref<4x512x128xi8>) scales(%{{.*}} : memref<4x512x16xf8E4M3FN>) outs(%{{.*}} : memref<64x36x128xui8>) context(%{{.*}}) {layout = "w1_fragments"}
+func.func @w1_fragments(%source: memref<4x512x128xi8>, %scales: memref<4x512x16xf8E4M3FN>, %prepared: memref<64x36x128xui8>, %ctx: !moe.context) {
+  moe.prepare_nvfp4 source(%source : memref<4x512x128xi8>) scales(%scales : memref<4x512x16xf8E4M3FN>) outs(%prepared : memref<64x36x128xui8>) context(%ctx) {layout = "w1_fragments"}
+  return
+}
+
+// CHECK-LABEL: func.func @w2_fragments(
+// CHECK: moe.prepare_nvfp4 source(%{{.*}} : tensor<?x192x192xui8>) scales(%{{.*}} : tensor<?x192x24xi8>) outs(%{{.*}} : tensor<?x36x128xi8>) context(%{{.*}}) {layout = "w2_fragments"} -> tensor<?x36x128xi8>
+func.func @w2_fragments(%source: tensor<?x192x192xui8>, %scales: tensor<?x192x24xi8>, %prepared: tensor<?x36x128xi8>, %ctx: !moe.context) -> tensor<?x36x128xi8> {
+  %0 = moe.prepare_nvfp4 source(%source : tensor<?x192x192xui8>) scales(%scales : tensor<?x192x24xi8>) outs(%prepared : tensor<?x36x128xi8>) context(%ctx) {layout = "w2_fragments"} -> tensor<?x36x128xi8>
+  return %0 : tensor<?x36x128xi8>
+}
+
+// CHECK-LABEL: func.func @fragments_of_sizes_at_run_time(
+// CHECK: scales(%{{.*}} : tensor<?x?x?xui8>) outs(%{{.*}} : tensor<?x?x?xi8>) context(%{{.*}}) {layout = "w1_fragments"} -> tensor<?x?x?xi8>
+func.func @fragments_of_sizes_at_run_time(%source: tensor<?x?x?xi8>, %scales: tensor<?x?x?xui8>, %prepared: tensor<?x?x?xi8>, %ctx: !moe.context) -> tensor<?x?x?xi8> {
+  %0 = moe.prepare_nvfp4 source(%source : tensor<?x?x?xi8>) scales(%scales : tensor<?x?x?xui8>) outs(%prepared : tensor<?x?x?xi8>) context(%ctx) {layout = "w1_fragments"} -> tensor<?x?x?xi8>
+  return %0 : tensor<?x?x?xi8>
+}
+
 // Nobody's weights.
 // CHECK-LABEL: func.func @empty
 // CHECK: moe.prepare_nvfp4
 func.func @empty(%source: memref<0x256x16xi8>, %prepared: memref<0x32x128xi8>, %ctx: !moe.context) {
   moe.prepare_nvfp4 source(%source : memref<0x256x16xi8>) outs(%prepared : memref<0x32x128xi8>) context(%ctx) {layout = "w1_gate_up_scales"}
+  return
+}
+
+// CHECK-LABEL: func.func @empty_fragments
+// CHECK: moe.prepare_nvfp4
+func.func @empty_fragments(%source: memref<3x0x64xi8>, %scales: memref<3x0x8xi8>, %prepared: memref<0x36x128xi8>, %ctx: !moe.context) {
+  moe.prepare_nvfp4 source(%source : memref<3x0x64xi8>) scales(%scales : memref<3x0x8xi8>) outs(%prepared : memref<0x36x128xi8>) context(%ctx) {layout = "w2_fragments"}
   return
 }
