@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_SETS = 16, MAX_BUFFERS = 16, MAX_STEPS = 3, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16, MAX_PEERS = 2 };
+enum { MAX_SETS = 16, MAX_BUFFERS = 18, MAX_STEPS = 3, MAX_REPLAYS = 64, MAX_TOKEN_COUNTS = 32, MAX_NAMES = 16, MAX_PEERS = 2 };
 
 // The tool's exit statuses.
 typedef enum Exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_DEVICE = 3 } Exit;
@@ -44,6 +44,7 @@ typedef struct Bench {
   void (*judge)(const Work *work, const Ceilings *measured, Record *record); // sets goal and peers of a record; NULL: `measure` does
   bool copies;                                                               // beside each op a copy
   bool goals;                                                                // beside each time what it should be, and those of others
+  bool weights;                                                              // --weights says how they are passed
   bool ways;                                                                 // ops are called in several ways; generic kernels are not compared
 } Bench;
 
@@ -64,12 +65,14 @@ struct Options {
   int32_t ranks; // 0: one on each GPU
   int replays;
   const char *json, *commit; // NULL: not given
+  const char *weights;       // likewise, else "linear" or "fragments"
   bool compare_generic, quick, list, help, version;
 };
 
 // Says on standard error what is wrong.
 Exit options_parse(int count, char **arguments, Options *options);
 void options_help(void);
+const char *options_weights(const Options *options); // as they are, given or not
 bool options_name(const Options *options, const char *step);
 bool options_name_case(const Options *options, const Case *what);
 
@@ -124,7 +127,9 @@ struct Work {
   Buffer workspace, metainfo, counters[2], tables[MOERT_EP_GROUPS * MOERT_EP_BUFFERS];
   int64_t metainfo_words[MOERT_METAINFO_FIELDS], combine_offset;
   uint64_t addresses[MOERT_EP_GROUPS * MOERT_EP_BUFFERS][MOERT_MAX_RANKS];
-  // Of layers, in each set: choices of an expert whose weights are there, and such experts that are chosen.
+  // Of layers: weights are passed as they are, not as fragments too; in each set, choices of an expert whose weights are there, and such experts that
+  // are chosen.
+  bool linear;
   int64_t rows[MAX_SETS], chosen[MAX_SETS];
 };
 

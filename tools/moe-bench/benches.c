@@ -47,6 +47,7 @@ const Bench benches[] = {
      .measure = measure_ops,
      .check = routed_check,
      .judge = routed_judge,
-     .goals = true},
+     .goals = true,
+     .weights = true},
 };
 const int num_benches = sizeof benches / sizeof *benches;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { WARM_REPLAYS = 2, MAX_CALLS = 32, CHAIN_CALLS = 8, CHAIN_US = 2000, POISON = 0xcb };
-static const size_t CACHE_BYTES = (size_t)192 << 20, SETS_BYTES = (size_t)256 << 20, MOST_BYTES = (size_t)12 << 30;
+static const size_t CACHE_BYTES = (size_t)192 << 20, SETS_BYTES = (size_t)256 << 20, MOST_BYTES = (size_t)24 << 30;
 
 // What the ranks share.
 typedef struct Times {

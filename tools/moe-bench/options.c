@@ -54,6 +54,20 @@ static Exit check_compare(const Options *options) {
   return fprintf(stderr, "moe-bench: --compare generic: %s compares no kernels\n", options->bench->name), BENCH_USAGE;
 }
 
+static Exit set_weights(Options *options, const char *operand) {
+  if (strcmp(operand, "linear") != 0 && strcmp(operand, "fragments") != 0) return refuse("--weights", operand, "linear or fragments");
+  options->weights = operand;
+  return BENCH_OK;
+}
+
+// Likewise.
+static Exit check_weights(const Options *options) {
+  if (!options->weights || options->bench->weights) return BENCH_OK;
+  return fprintf(stderr, "moe-bench: --weights %s: %s has no weights that could be prepared\n", options->weights, options->bench->name), BENCH_USAGE;
+}
+
+const char *options_weights(const Options *options) { return options->weights ? options->weights : "fragments"; }
+
 static Exit set_bench(Options *options, const char *name) {
   if (options->bench) return fprintf(stderr, "moe-bench: %s: there is a bench already, %s\n", name, options->bench->name), BENCH_USAGE;
   for (int i = 0; i < num_benches; ++i)
@@ -97,6 +111,7 @@ static const struct {
             {"--tokens", "LIST", "tokens of each rank, such as 1,64,512", set_tokens, 0},
             {"--ranks", "N", "ranks, rank r on GPU r modulo their number. Default: one on each GPU; of formats, grouped and nvfp4: 1", set_ranks, 0},
             {"--compare", "generic", "measure the generic kernels too, in turn with the library's choice", set_compare, 0},
+            {"--weights", "HOW", "weights of nvfp4: linear, or fragments too. Default: fragments", set_weights, 0},
             {"--json", "FILE", "write the records to a file", set_json, 0},
             {"--commit", "TEXT", "what the records name as the version of the source", set_commit, 0},
             {"--quick", NULL, "few token counts and replays", NULL, offsetof(Options, quick)},
@@ -147,7 +162,8 @@ Exit options_parse(int count, char **arguments, Options *options) {
   set_defaults(options);
   Exit exit = check_names(options);
   if (!exit) exit = check_case(options);
-  return exit ? exit : check_compare(options);
+  if (!exit) exit = check_compare(options);
+  return exit ? exit : check_weights(options);
 }
 
 void options_help(void) {

@@ -24,10 +24,13 @@ static void print_ceiling(const char *name, double measured, double reference, c
 }
 
 static void print_head(const Report *report) {
-  bool generic = report->options->compare_generic, copies = report->options->bench->copies, goals = report->options->bench->goals;
-  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s%s%s\n",
-         copies ? " copy us | of the copy's rate |" : "", generic ? " generic us |" : "", goals ? " goal us | peers' us |" : "");
-  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s%s%s\n", copies ? "---|---|" : "", generic ? "---|" : "", goals ? "---|---|" : "");
+  const Bench *bench = report->options->bench;
+  bool generic = report->options->compare_generic, copies = bench->copies, goals = bench->goals, weights = bench->weights;
+  printf("\n| op | case | type | ranks | tokens | us | p10 | p90 | floor us | fraction | GB/s | TFLOP/s |%s%s%s%s\n",
+         copies ? " copy us | of the copy's rate |" : "", generic ? " generic us |" : "", goals ? " goal us | peers' us |" : "",
+         weights ? " weights |" : "");
+  printf("|---|---|---|---|---|---|---|---|---|---|---|---|%s%s%s%s\n", copies ? "---|---|" : "", generic ? "---|" : "", goals ? "---|---|" : "",
+         weights ? "---|" : "");
 }
 
 static void print_head_of_ways(void) {
@@ -85,6 +88,7 @@ static void print_record(const Report *report, const Record *record) {
     print_peers(record, " ", 2);
     printf(" |");
   }
+  if (report->options->bench->weights) printf(" %s |", options_weights(report->options));
   printf("\n");
   fflush(stdout);
 }
@@ -255,6 +259,11 @@ static void write_way(FILE *file, const Record *record) {
   write_number(file, "all_sms_us", record->all_sms_us);
 }
 
+static void write_weights(FILE *file, const Options *options) {
+  fprintf(file, ", ");
+  write_text(file, "weights", options_weights(options));
+}
+
 static void write_peer(FILE *file, const char **separator, const char *name, double us) {
   fprintf(file, "%s\"%s\": %.3f", *separator, name, us);
   *separator = ", ";
@@ -289,6 +298,7 @@ static void write_record(FILE *file, const Report *report, const Record *record)
           record->floor_us / record->us[BENCH_LIBRARY]);
   if (report->options->bench->ways) write_way(file, record);
   if (report->options->bench->goals) write_number(file, "goal_us", record->goal_us);
+  if (report->options->bench->weights) write_weights(file, report->options);
   write_peers(file, report, record);
   fprintf(file, "}");
 }

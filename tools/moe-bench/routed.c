@@ -1,7 +1,8 @@
 //===- routed.c - what the bench of layers of experts measures ------------------------------------------===//
 //
 // moe.nvfp4_routed with the weights of five models, and of a rank of eight that share one's experts. A token chooses different experts, uniformly or
-// by Zipf's law. Codes and scales are random bytes: those of a set take gigabytes.
+// by Zipf's law. Codes and scales are random bytes: those of a set take gigabytes, and as much again as fragments, for generic kernels and the check
+// of results read them as they are.
 //
 //===----------------------------------------------------------------------------------------------===//
 
@@ -28,7 +29,9 @@ enum {
   BLOCK_EXPERTS,
   PADDED,
   CUMSUM,
-  OUT
+  OUT,
+  FIRST_FRAGMENTS,
+  SECOND_FRAGMENTS
 };
 enum { BLOCK = 8, SCALED = 16, CHECKED = 4, NUM_FIGURES = 6 }; // entries of the plan that stand together; codes with one scale; tokens
 
@@ -97,6 +100,28 @@ static moert_status add_codes(Work *work, int set, int slot, int64_t groups, int
   return error ? MOERT_ERROR_DEVICE : MOERT_OK;
 }
 
+// What the library makes of the codes in the slot `from`, and of the scales behind them.
+static moert_status add_fragments(Work *work, int set, int slot, int64_t layout, int from) {
+  const Buffer *codes = &work->buffers[set][from], *scales = codes + 1;
+  Buffer *fragments = &work->buffers[set][slot];
+  const int64_t panels = codes->shape[0] * (codes->shape[1] / 64) * (codes->shape[2] / 64);
+  moert_status status = operand_add(work, fragments, I8, 3, SHAPE(panels, 36, 128));
+  if (status) return status;
+  moert_moe_prepare_nvfp4_params params = MOERT_MOE_PREPARE_NVFP4_PARAMS_INIT;
+  params.layout = layout;
+  moert_moe_prepare_nvfp4_args args = MOERT_MOE_PREPARE_NVFP4_ARGS_INIT;
+  args.source = &codes->tensor;
+  args.scales = &scales->tensor;
+  args.prepared = &fragments->tensor;
+  return moert_moe_prepare_nvfp4(&params, &args, NULL, work->context);
+}
+
+static moert_status fill_fragments(Work *work, int set) {
+  if (work->linear) return MOERT_OK;
+  moert_status status = add_fragments(work, set, FIRST_FRAGMENTS, MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_FRAGMENTS, FIRST);
+  return status ? status : add_fragments(work, set, SECOND_FRAGMENTS, MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_FRAGMENTS, SECOND);
+}
+
 static moert_status count_choices(Work *work, int set, const int32_t *ids) {
   bool *chosen = calloc((size_t)experts_of(work), sizeof *chosen);
   work->rows[set] = work->chosen[set] = 0;
@@ -145,6 +170,7 @@ static moert_status fill_layer(Work *work, int set) {
   moert_status status = add_codes(work, set, STATES, 1, work->tokens, shape->hidden);
   if (!status) status = add_codes(work, set, FIRST, experts_of(work), 2 * shape->intermediate, shape->hidden);
   if (!status) status = add_codes(work, set, SECOND, experts_of(work), shape->hidden, shape->intermediate);
+  if (!status) status = fill_fragments(work, set);
   if (!status) status = fill_choices(work, set);
   if (!status) status = fill_factors(work, set);
   return status ? status : add_outputs(work, set);
@@ -170,6 +196,8 @@ static moert_status call_layer(Work *work, int set, moert_kernel *kernel) {
   args.output2_scale_scalar = operand(work, set, DOWN);
   args.topk_ids = operand(work, set, IDS);
   args.topk_weights = operand(work, set, CHOICE_WEIGHTS);
+  if (!work->linear) args.w1_fragments_prepared = operand(work, set, FIRST_FRAGMENTS);
+  if (!work->linear) args.w2_fragments_prepared = operand(work, set, SECOND_FRAGMENTS);
   args.sorted_token_ids = operand(work, set, SORTED);
   args.expert_ids = operand(work, set, BLOCK_EXPERTS);
   args.num_tokens_post_padded = operand(work, set, PADDED);

@@ -153,6 +153,7 @@ static bool run_members(Team *team) {
     works[r].comm = team->comms[r];
     works[r].rank = r;
     works[r].ranks = team->ranks;
+    works[r].linear = strcmp(options_weights(team->options), "linear") == 0;
     team->members[r].team = team;
     team->members[r].work = &works[r];
   }
