@@ -39,7 +39,7 @@ typedef struct Case {
   bool accumulate;
   int64_t spare;              // blocks that the plan leaves free
   int64_t padding;            // bytes between rows of the states
-  int64_t shift;              // elements between a multiple of 256 bytes and states, weights, scales and out
+  int64_t shift;              // elements between a multiple of 256 bytes and states, weights, scales, fragments and out
   bool generic;               // ask for the generic kernel
   int64_t first, all_experts; // of the weights, in a layer of so many; 0: they are all
 } Case;
@@ -65,6 +65,8 @@ typedef struct Layer {
   Operand states, state_scales, first, first_scales, second, second_scales, gate, up, down, out;
   gpu_buffer *ids, *weights;
   Plan plan;
+  bool has_fragments; // and passes them
+  Operand first_fragments, second_fragments;
 } Layer;
 
 //===--- operands -----------------------------------------------------------------------------------===//
@@ -223,6 +225,31 @@ static void take_experts(Layer *layer, int64_t skipped, int64_t count) {
 
 //===--- calls --------------------------------------------------------------------------------------===//
 
+static moert_status prepare(gpu_rank *rank, int64_t layout, const Operand *source, const Operand *scales, const Operand *prepared, bool generic) {
+  moert_moe_prepare_nvfp4_params params = MOERT_MOE_PREPARE_NVFP4_PARAMS_INIT;
+  moert_moe_prepare_nvfp4_args args = MOERT_MOE_PREPARE_NVFP4_ARGS_INIT;
+  params.layout = layout;
+  args.source = &source->tensor;
+  args.scales = scales ? &scales->tensor : NULL;
+  args.prepared = &prepared->tensor;
+  moert_kernel *kernel = NULL;
+  if (generic && rank->cuda) CHECK_OK(moert_kernel_find("moe.prepare_nvfp4/sm_90a/ui8", &kernel));
+  const moert_status status = moert_moe_prepare_nvfp4(&params, &args, kernel, rank->context);
+  return status ? status : moert_context_synchronize(rank->context);
+}
+
+static void make_fragments(gpu_rank *rank, int64_t layout, const Operand *source, const Operand *scales, Operand *made) {
+  const int64_t panels = source->shape[0] * (source->shape[1] / 64) * (source->shape[2] / 64);
+  make_operand(rank, made, "ui8", source->shift, 0, 3, (const int64_t[]){panels, 36, 128});
+  CHECK_OK(prepare(rank, layout, source, scales, made, false));
+}
+
+static void add_fragments(gpu_rank *rank, Layer *layer) {
+  make_fragments(rank, MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_FRAGMENTS, &layer->first, &layer->first_scales, &layer->first_fragments);
+  make_fragments(rank, MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_FRAGMENTS, &layer->second, &layer->second_scales, &layer->second_fragments);
+  layer->has_fragments = true;
+}
+
 static moert_status route(gpu_rank *rank, const Layer *layer) {
   const Case *what = &layer->what;
   moert_moe_nvfp4_routed_params params = MOERT_MOE_NVFP4_ROUTED_PARAMS_INIT;
@@ -244,6 +271,10 @@ static moert_status route(gpu_rank *rank, const Layer *layer) {
   args.output2_scale_scalar = &layer->down.tensor;
   args.topk_ids = &layer->ids->tensor;
   args.topk_weights = &layer->weights->tensor;
+  if (layer->has_fragments) {
+    args.w1_fragments_prepared = &layer->first_fragments.tensor;
+    args.w2_fragments_prepared = &layer->second_fragments.tensor;
+  }
   args.sorted_token_ids = &layer->plan.sorted->tensor;
   args.expert_ids = &layer->plan.experts->tensor;
   args.num_tokens_post_padded = &layer->plan.padded->tensor;
@@ -328,7 +359,7 @@ static void repeat(gpu_rank *rank, Layer *layer, const void *seed, const void *f
 
 //===--- layers -------------------------------------------------------------------------------------===//
 
-// Five runs have the same bits, by the kernels of the library's choice and by the generic one.
+// All runs have the same bits, by the kernels of the library's choice and by the generic one, and by both once more with fragments.
 static void body_layer(gpu_rank *rank) {
   Comparison *comparison = rank->user;
   Layer layer;
@@ -338,8 +369,9 @@ static void body_layer(gpu_rank *rank) {
   compare_plan(&layer.plan);
   compare_out(rank, comparison, layer.out.buffer, 0);
   void *first = copy_of(layer.out.buffer);
-  for (int run = 0; run < 4 && rank->cuda; ++run) {
-    layer.what.generic = run == 3;
+  for (int run = 0; run < 6 && rank->cuda; ++run) {
+    layer.what.generic = run == 3 || run == 5;
+    if (run == 4) add_fragments(rank, &layer);
     repeat(rank, &layer, seed, first);
   }
   free(seed), free(first);
@@ -468,31 +500,26 @@ typedef struct Panels {
   const char *name;
   int64_t layout, row_bytes, height, width; // `row_bytes`: of the source
   int64_t shift;
+  bool fragments; // with scales
 } Panels;
 
 enum { PANEL_EXPERTS = 2, PANEL_ROWS = 512 };
 
+// All bytes are codes, and scales.
 static void body_panels(gpu_rank *rank) {
   const Panels *what = rank->user;
-  const int64_t bytes = PANEL_EXPERTS * PANEL_ROWS * what->row_bytes;
-  Operand source, prepared;
+  const int64_t bytes = PANEL_EXPERTS * PANEL_ROWS * what->row_bytes, made = what->fragments ? bytes + bytes / 8 : bytes;
+  Operand source, scales, prepared;
   make_operand(rank, &source, "ui8", what->shift, 0, 3, (const int64_t[]){PANEL_EXPERTS, PANEL_ROWS, what->row_bytes});
-  make_operand(rank, &prepared, "ui8", what->shift, 0, 3, (const int64_t[]){bytes / (what->height * what->width), what->height, what->width});
+  make_operand(rank, &scales, "f8E4M3FN", what->shift, 0, 3, (const int64_t[]){PANEL_EXPERTS, PANEL_ROWS, what->row_bytes / 8});
+  make_operand(rank, &prepared, "ui8", what->shift, 0, 3, (const int64_t[]){made / (what->height * what->width), what->height, what->width});
   random_bytes(source.buffer, ~0ull, 0);
-  moert_moe_prepare_nvfp4_params params = MOERT_MOE_PREPARE_NVFP4_PARAMS_INIT;
-  moert_moe_prepare_nvfp4_args args = MOERT_MOE_PREPARE_NVFP4_ARGS_INIT;
-  params.layout = what->layout;
-  args.source = &source.tensor;
-  args.prepared = &prepared.tensor;
-  moert_kernel *generic = NULL;
-  if (rank->cuda) CHECK_OK(moert_kernel_find("moe.prepare_nvfp4/sm_90a/ui8", &generic));
-  CHECK_OK(moert_moe_prepare_nvfp4(&params, &args, NULL, rank->context));
-  CHECK_OK(moert_context_synchronize(rank->context));
-  gpu_result("panels", prepared.buffer);
-  gpu_fill(prepared.buffer, GPU_POISON);
-  CHECK_OK(moert_moe_prepare_nvfp4(&params, &args, generic, rank->context));
-  CHECK_OK(moert_context_synchronize(rank->context));
-  gpu_result("panels of the generic kernel", prepared.buffer);
+  random_bytes(scales.buffer, ~0ull, 0);
+  for (int generic = 0; generic < 2; ++generic) {
+    gpu_fill(prepared.buffer, GPU_POISON);
+    CHECK_OK(prepare(rank, what->layout, &source, what->fragments ? &scales : NULL, &prepared, generic));
+    gpu_result(generic ? "panels of the generic kernel" : "panels", prepared.buffer);
+  }
 }
 
 //===--- what is run --------------------------------------------------------------------------------===//
@@ -575,15 +602,17 @@ static void run_others(void) {
 
 static void run_panels(void) {
   static const Panels layouts[] = {
-      {"w1_scales", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_SCALES, 32, 16, 128, 0},
-      {"w2_scales", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_SCALES, 24, 8, 128, 0},
-      {"w1_data", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_DATA, 256, 128, 128, 0},
-      {"w1_gate_up_data", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_GATE_UP_DATA, 256, 256, 128, 0},
-      {"w1_gate_up_scales", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_GATE_UP_SCALES, 32, 32, 128, 0},
-      {"w1_scales_interleaved", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_SCALES_INTERLEAVED, 48, 16, 128, 0},
-      {"w2_data", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_DATA, 192, 128, 64, 0},
-      {"w2_data_k256", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_DATA_K256, 128, 128, 128, 0},
-      {"w2_scales_k256", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_SCALES_K256, 16, 16, 128, 0},
+      {"w1_scales", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_SCALES, 32, 16, 128, 0, false},
+      {"w2_scales", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_SCALES, 24, 8, 128, 0, false},
+      {"w1_data", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_DATA, 256, 128, 128, 0, false},
+      {"w1_gate_up_data", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_GATE_UP_DATA, 256, 256, 128, 0, false},
+      {"w1_gate_up_scales", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_GATE_UP_SCALES, 32, 32, 128, 0, false},
+      {"w1_scales_interleaved", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_SCALES_INTERLEAVED, 48, 16, 128, 0, false},
+      {"w2_data", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_DATA, 192, 128, 64, 0, false},
+      {"w2_data_k256", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_DATA_K256, 128, 128, 128, 0, false},
+      {"w2_scales_k256", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_SCALES_K256, 16, 16, 128, 0, false},
+      {"w1_fragments", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W1_FRAGMENTS, 192, 36, 128, 0, true},
+      {"w2_fragments", MOERT_MOE_PREPARE_NVFP4_LAYOUT_W2_FRAGMENTS, 256, 36, 128, 0, true},
   };
   for (size_t i = 0; i < sizeof layouts / sizeof *layouts; ++i)
     for (int64_t shift = 0; shift < 2; ++shift) {
@@ -594,6 +623,9 @@ static void run_panels(void) {
   Panels none = layouts[0];
   none.row_bytes = 0;
   gpu_case("panels of nothing") gpu_both(1, 1, body_panels, &none);
+  none = layouts[sizeof layouts / sizeof *layouts - 1];
+  none.row_bytes = 0;
+  gpu_case("fragments of nothing") gpu_both(1, 1, body_panels, &none);
 }
 
 int main(int argc, char **argv) {
