@@ -50,6 +50,7 @@ struct Call {
   const float *rowWeights;    // may be NULL
   int codesFormat;            // of weights of 4 bits
   const uint8_t *codesScales; // NULL: weights are numbers
+  const uint8_t *fragments;   // the same weights, prepared; NULL: they are not
   const float *globalScales;  // of the groups: the encoder's factors; may be NULL
   const float *factors[2];    // of the groups: of the sums of columns of out, and of those behind them; may be NULL
   Indices offsets, rowIds;    // the latter's data may be NULL

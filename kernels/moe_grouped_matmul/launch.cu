@@ -2,7 +2,7 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/moe_grouped_matmul/product.h"
-#include "kernels/moe_grouped_matmul/sm90_warps.cuh"
+#include "kernels/moe_grouped_matmul/sm90_fragments.cuh"
 #include "kernels/moe_grouped_matmul/sm90_fma.cuh"
 #include "kernels/moe_grouped_matmul/sm90_wgmma.cuh"
 #include "lib/cuda/driver.h"
@@ -33,33 +33,35 @@ struct Product {
 
 // Those of an instance: for any operands, and for weights of 4 bits that the copy engine can bring, by how many rows groups have.
 struct Products {
-  Product any, byWarps[3];
+  Product any, byWarps[3], byFragments[3];
 };
 
 Product warpgroupProduct(void (*function)(Call), size_t shared) {
   return {planGroups<WarpgroupTiles>, {function, kWarpgroupThreads, shared, 1, kMostRows, kBoxRows}};
 }
 
-template <Activation kActivation, int kEights> Product warpProduct() {
-  using Stages = WarpStages<kEights>;
-  const Kernel kernel = {sm90_moe_grouped_matmul_warps<kActivation, kEights>,
-                         Stages::kThreads,
-                         kWarpShared<Stages>,
-                         Stages::kBlocks,
-                         kEights * 8,
-                         Stages::kWeightRows,
-                         Stages::kGathered};
-  return {kEights * 8 == kAloneRows ? nullptr : planGroups<WarpTiles<kEights>>, kernel};
+template <typename Stages> Product warpProduct(void (*function)(Call), bool isGathered) {
+  const Kernel kernel = {function, Stages::kThreads, kWarpShared<Stages>, Stages::kBlocks, Stages::kEights * 8, Stages::kWeightRows, isGathered};
+  return {Stages::kEights * 8 == kAloneRows ? nullptr : planGroups<WarpTiles<Stages>>, kernel};
+}
+
+template <Activation kActivation, int kEights> Product codesProduct() {
+  return warpProduct<WarpStages<kEights>>(sm90_moe_grouped_matmul_warps<kActivation, kEights>, WarpStages<kEights>::kGathered);
+}
+
+template <Activation kActivation, int kEights> Product fragmentsProduct() {
+  return warpProduct<FragmentStages<kEights>>(sm90_moe_grouped_matmul_fragments<kActivation, kEights>, false);
 }
 
 template <moert__format kFormat, Activation kActivation> Products productsOf(bool codes) {
   if constexpr (kFormat == MOERT__F32)
-    return {{planGroups<FmaTiles>, {sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, 1, kFmaRowTile, kColumnTile}}, {}};
+    return {{planGroups<FmaTiles>, {sm90_moe_grouped_matmul_f32<kActivation>, kThreads, kFmaShared, 1, kFmaRowTile, kColumnTile}}, {}, {}};
   else if (codes) // whose rows are of bf16
     return {warpgroupProduct(sm90_moe_grouped_matmul_codes<kActivation>, kSharedOf<CodesStages>),
-            {warpProduct<kActivation, 1>(), warpProduct<kActivation, 2>(), warpProduct<kActivation, 4>()}};
+            {codesProduct<kActivation, 1>(), codesProduct<kActivation, 2>(), codesProduct<kActivation, 4>()},
+            {fragmentsProduct<kActivation, 1>(), fragmentsProduct<kActivation, 2>(), fragmentsProduct<kActivation, 4>()}};
   else
-    return {warpgroupProduct(sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kSharedOf<NumberStages>), {}};
+    return {warpgroupProduct(sm90_moe_grouped_matmul_wgmma<kFormat, kActivation>, kSharedOf<NumberStages>), {}, {}};
 }
 
 Products genericProducts(Dtype dtype, bool codes) {
@@ -133,6 +135,7 @@ Call makeCall(const GroupedProduct &product) {
   call.weights = product.codes;
   call.codesFormat = MOERT__NVFP4;
   call.codesScales = product.scales;
+  call.fragments = product.fragments;
   call.factors[0] = product.factors[0];
   call.factors[1] = product.factors[1];
   call.out = product.out;
@@ -151,6 +154,7 @@ void findAlignment(Call *call) {
   call->readsVectors = isVector(call->in) && isVector(call->weights) && (!codes || call->depth % kChunkCodes == 0);
   call->readsScales = codes && isVector(call->codesScales) && call->depth % CodesStages::kNarrowDepth == 0;
   call->writesVectors = isVector(call->out);
+  if (!isVector(call->fragments) || !isVector(call->in)) call->fragments = nullptr;
 }
 
 //===--- the map of the weights -------------------------------------------------------------------===//
@@ -228,10 +232,11 @@ moert_status launchKernel(const Call &call, const Kernel &kernel, const moert_co
 
 // By how many rows the groups have on average. Groups of many are those of warpgroups.
 const Product &chooseProduct(const Call &call, const Products &products) {
-  if (!call.readsVectors || !call.readsScales || call.groups == 0) return products.any;
-  if (call.rows <= kAloneRows) return products.byWarps[0];
+  if (call.groups == 0 || (!call.fragments && !(call.readsVectors && call.readsScales))) return products.any;
+  const Product *byWarps = call.fragments ? products.byFragments : products.byWarps;
+  if (call.rows <= kAloneRows) return byWarps[0];
   const int64_t rows = call.expectedRows / call.groups;
-  return rows <= 8 ? products.byWarps[1] : rows <= 24 ? products.byWarps[2] : products.any;
+  return rows <= 8 ? byWarps[1] : rows <= 24 ? byWarps[2] : products.any;
 }
 
 // What is in front of the product kernel, which needs a plan.
@@ -258,7 +263,7 @@ moert_status launchCall(Call *call, moert__format format, const Products &produc
   findAlignment(call);
   const Product *product = &chooseProduct(*call, products);
   if (format != MOERT__F32) mapWeights(call, format, product->kernel.weightRows);
-  if (!call->isMapped) product = &products.any;
+  if (!call->isMapped && !call->fragments) product = &products.any;
   if (product->kernel.isGathered) status = moert_context_allocate(context, call->rows * call->depth * 2, &gathered);
   call->gathered = static_cast<uint4 *>(gathered);
   return status ? status : launchAll(*call, *product, context);

@@ -12,6 +12,7 @@ struct GroupedProduct {
   int64_t columns, depth;        // of the weights
   const uint16_t *in;            // [inRows][depth] of bf16
   const uint8_t *codes, *scales; // NVFP4: [groups][columns][depth / 2] and [groups][columns][depth / 16]
+  const uint8_t *fragments;      // the same, as moe.prepare_nvfp4 makes w1_fragments if there is `swiglu`, else w2_fragments; NULL: not there
   const float *factors[2];       // [groups]: of the sums; with `swiglu` of the gates' and of the up projections'
   const int32_t *offsets;        // [groups + 1]
   const int32_t *rowIds;         // [rows]; NULL: row r is in[r]. Not checked

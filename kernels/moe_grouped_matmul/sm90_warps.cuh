@@ -33,7 +33,8 @@ template <int kMostEights> struct WarpStages {
   static constexpr int kEights = kMostEights;
   static constexpr int kWarps = kEights <= 2 ? 4 : 8, kThreads = 32 * (1 + kWarps); // that multiply; with the one that brings
   static constexpr int kBlocks = kEights == 1 ? 4 : kEights == 2 ? 3 : 2;           // that share a multiprocessor
-  static constexpr int kWeightRows = kWarps * kProductRows;                         // of a tile
+  static constexpr int kBands = 1;                                                  // of 16 weight rows, of a warp
+  static constexpr int kWeightRows = kWarps * kBands * kProductRows;                // of a tile
   static constexpr int kCount = 3, kArrivals = 32 + 1, kReleases = kWarps;
   static constexpr int kDepth = CodesStages::kNarrowDepth;
   static constexpr int kCodesBytes = kWeightRows * kDepth / 2, kScalesBytes = kWeightRows * kDepth / kScaleBlock;
@@ -48,21 +49,21 @@ template <int kMostEights> struct WarpStages {
 
 // The tiles of the same weights follow each other: they share them in the cache. Groups are cut into tiles of whole eights of rows, as evenly as
 // that goes.
-template <int kEights> struct WarpTiles {
-  static __device__ int64_t width(const Call &call) { return WarpStages<kEights>::kWeightRows >> call.swiglu; } // columns of out
-  static __device__ int64_t count(const Call &call, int64_t rows) { return ceilOf(rows, kEights * 8) * ceilOf(call.outColumns, width(call)); }
+template <typename Stages> struct WarpTiles {
+  static __device__ int64_t width(const Call &call) { return Stages::kWeightRows >> call.swiglu; } // columns of out
+  static __device__ int64_t count(const Call &call, int64_t rows) { return ceilOf(rows, Stages::kEights * 8) * ceilOf(call.outColumns, width(call)); }
   static __device__ Tile at(const Call &call, int64_t group, int64_t rows, int64_t number) {
-    const int64_t down = ceilOf(rows, kEights * 8), eights = ceilOf(rows, 8), tile = number % down;
+    const int64_t down = ceilOf(rows, Stages::kEights * 8), eights = ceilOf(rows, 8), tile = number % down;
     const int64_t first = tile * eights / down * 8, end = (tile + 1) * eights / down * 8;
     return {group, first, number / down * width(call), static_cast<int>((end < rows ? end : rows) - first), true};
   }
 };
 
 // Of a warp: scales of a stage as pairs, or sums of eight rows.
-constexpr int kWarpScalesBytes = kProductRows * CodesStages::kNarrowDepth / kScaleBlock * 4;
+constexpr int kWarpOwnBytes = kProductRows * CodesStages::kNarrowDepth / kScaleBlock * 4;
 constexpr int kSumsStride = kProductRows + 4; // floats
-static_assert(8 * kSumsStride * sizeof(float) <= kWarpScalesBytes, "sums have room where scales were");
-template <typename Stages> constexpr int kWarpShared = Stages::kCount * Stages::kBytes + Stages::kWarps * kWarpScalesBytes + kAlignment;
+static_assert(8 * kSumsStride * sizeof(float) <= kWarpOwnBytes, "sums have room where scales were");
+template <typename Stages> constexpr int kWarpShared = Stages::kCount * Stages::kBytes + Stages::kWarps * kWarpOwnBytes + kAlignment;
 
 //===--- rows in the order of fragments -------------------------------------------------------------===//
 
@@ -94,7 +95,6 @@ __global__ void __launch_bounds__(256) gatherRows(const __grid_constant__ Call c
 //===--- tiles of a call of eight rows or less ------------------------------------------------------===//
 
 constexpr int kAloneRows = 8;
-using AloneTiles = WarpTiles<kAloneRows / 8>;
 
 // In shared memory: the groups that have rows, each at the place of its first.
 struct AlonePlan {
@@ -142,17 +142,17 @@ __device__ inline bool planAlone(const Call &call, AlonePlan &plan) {
 }
 
 // By a warp.
-__device__ inline int64_t tilesAlone(const Call &call, const AlonePlan &plan) {
+template <typename Tiles> __device__ int64_t tilesAlone(const Call &call, const AlonePlan &plan) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  return __popc(__ballot_sync(~0u, lane < kAloneRows && plan.rows[lane] > 0)) * ceilOf(call.outColumns, AloneTiles::width(call));
+  return __popc(__ballot_sync(~0u, lane < kAloneRows && plan.rows[lane] > 0)) * ceilOf(call.outColumns, Tiles::width(call));
 }
 
-__device__ inline Tile tileAlone(const Call &call, const AlonePlan &plan, int64_t number) {
+template <typename Tiles> __device__ Tile tileAlone(const Call &call, const AlonePlan &plan, int64_t number) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t across = ceilOf(call.outColumns, AloneTiles::width(call));
+  const int64_t across = ceilOf(call.outColumns, Tiles::width(call));
   const unsigned there = __ballot_sync(~0u, lane < kAloneRows && plan.rows[lane] > 0);
   const int place = static_cast<int>(__fns(there, 0, static_cast<int>(number / across) + 1));
-  Tile tile = AloneTiles::at(call, plan.group[place], plan.rows[place], number % across);
+  Tile tile = Tiles::at(call, plan.group[place], plan.rows[place], number % across);
   tile.firstRow = indexAt(call.offsets, 0) + place;
   return tile;
 }
@@ -231,61 +231,45 @@ __device__ inline void multiplyFragments(float (&sums)[4], const uint32_t (&a)[4
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-template <int kMostEights> class WarpConsumer {
+// What consumers of all kinds of stages by warps share. A `Kind` is derived from it, and has
+//
+//   void multiplyTile(const Tile &, Sums &)    all stages of a tile, which are then released
+//   float sumsFactor()                         what a sum lacks
+//
+// for a warp's bands of 16 weight rows, of which Stages tells how many there are.
+template <typename StagesOfKind, typename Kind> class AnyWarpConsumer {
 public:
-  using Stages = WarpStages<kMostEights>;
+  using Stages = StagesOfKind;
 
-  __device__ WarpConsumer(const Call &call, Ring<Stages> &ring, uint32_t stages, unsigned char *own)
-      : call(call), ring(ring), stages(stages), own(own + warp * kWarpScalesBytes), ownAddress(bulk::sharedAddress(this->own)) {}
+  // `own`: of the block's warps, kWarpOwnBytes each.
+  __device__ AnyWarpConsumer(const Call &call, Ring<Stages> &ring, uint32_t stages, unsigned char *own)
+      : call(call), ring(ring), stages(stages), own(own + warp * kWarpOwnBytes) {}
 
   // False: there is none.
   __device__ bool takeTile(bool gated) {
-    bulk::await(&ring.full[taken % Stages::kCount], phaseOf<Stages>(taken));
+    awaitStage();
     const Tile tile = ring.tiles[taken % Stages::kCount];
     if (tile.rows == 0) return false;
+    Kind &kind = static_cast<Kind &>(*this);
     Sums sums = {};
-    if (call.codesFormat == MOERT__NVFP4)
-      multiplyTile<true>(tile, sums);
-    else
-      multiplyTile<false>(tile, sums);
-    const float factor = call.codesFormat == MOERT__NVFP4 ? 0x1p8f : 1.0f;
+    kind.multiplyTile(tile, sums);
 #pragma unroll 1
     for (int first = 0; first < tile.rows; first += 8) {
-      storeEightRows(tile, gated, first, sums[0], factor);
+#pragma unroll
+      for (int band = 0; band < Stages::kBands; ++band) storeEightRows(tile, gated, band, first, sums[band][0], kind.sumsFactor());
       shift(sums);
     }
     return true;
   }
 
-private:
-  // Of 16 weight rows with some times eight rows.
-  using Sums = float[kMostEights][4];
+protected:
+  // Of bands of 16 weight rows with some times eight rows.
+  using Sums = float[Stages::kBands][Stages::kEights][4];
 
-  static constexpr int kBlocks = Stages::kDepth / kScaleBlock; // of sixteen codes
-  static constexpr int kCodesStride = Stages::kDepth / 2;      // bytes of a weight row
-
-  // The next eight rows' to the front: an index would put them all into memory.
-  __device__ static void shift(Sums &sums) {
-#pragma unroll
-    for (int i = 0; i + 1 < kMostEights; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) sums[i][j] = sums[i + 1][j];
-  }
-
-  template <bool kNvfp4, int kEights = kMostEights> __device__ void multiplyTile(const Tile &tile, Sums &sums) {
-    if constexpr (kEights > 1)
-      if (tile.rows <= (kEights - 1) * 8) return multiplyTile<kNvfp4, kEights - 1>(tile, sums);
-    multiplyStages<kNvfp4, kEights>(sums);
-  }
-
-  template <bool kNvfp4, int kEights> __device__ void multiplyStages(Sums &sums) {
-    for (int left = static_cast<int>(call.depth / Stages::kDepth); left > 0; --left) {
-      bulk::await(&ring.full[taken % Stages::kCount], phaseOf<Stages>(taken));
-      const uint32_t stage = stages + taken % Stages::kCount * Stages::kBytes;
-      expandScales<kNvfp4>(stage);
-      multiplyStage<kNvfp4, kEights>(stage, sums);
-      release();
-    }
+  // The address of the first stage that was not released.
+  __device__ uint32_t awaitStage() {
+    bulk::await(&ring.full[taken % Stages::kCount], phaseOf<Stages>(taken));
+    return stages + taken % Stages::kCount * Stages::kBytes;
   }
 
   // The copy engine may write where all lanes have read: the fence waits for loads, which the arrival alone would overtake.
@@ -294,6 +278,83 @@ private:
     __syncwarp();
     if (lane == 0) bulk::arrive(&ring.empty[taken % Stages::kCount]);
     ++taken;
+  }
+
+  const Call &call;
+  Ring<Stages> &ring;
+  const uint32_t stages;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 - 1;
+  unsigned char *const own;
+
+private:
+  // The next eight rows' to the front: an index would put them all into memory.
+  __device__ static void shift(Sums &sums) {
+#pragma unroll
+    for (int band = 0; band < Stages::kBands; ++band)
+#pragma unroll
+      for (int i = 0; i + 1 < Stages::kEights; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[band][i][j] = sums[band][i + 1][j];
+  }
+
+  __device__ void storeEightRows(const Tile &tile, bool gated, int band, int first, const float (&sums)[4], float factor) {
+    float *finished = reinterpret_cast<float *>(own);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) finished[(lane % 4 * 2 + i % 2) * kSumsStride + lane / 4 + i / 2 * 8] = sums[i] * factor;
+    __syncwarp();
+    const int columns = gated ? kProductRows / 2 : kProductRows;
+    for (int i = lane; i < 8 * columns; i += 32) {
+      const int row = i / columns, column = i % columns;
+      const int64_t to = tile.column + (warp * Stages::kBands + band) * columns + column, outRow = tile.firstRow + first + row;
+      if (first + row >= tile.rows || to >= call.outColumns) continue;
+      const float *sum = finished + row * kSumsStride + column;
+      moert__store(call.outFormat, call.out, outRow * call.outColumns + to,
+                   finishOne(call, tile.group, outRow, to, gated, sum[0], gated ? sum[8] : 0));
+    }
+  }
+
+  uint32_t taken = 0;
+};
+
+template <int kMostEights> class WarpConsumer : public AnyWarpConsumer<WarpStages<kMostEights>, WarpConsumer<kMostEights>> {
+public:
+  using Stages = WarpStages<kMostEights>;
+  using Base = AnyWarpConsumer<Stages, WarpConsumer>;
+  using Base::call, Base::lane, Base::warp, Base::own, Base::awaitStage, Base::release;
+  using typename Base::Sums;
+
+  __device__ WarpConsumer(const Call &call, Ring<Stages> &ring, uint32_t stages, unsigned char *own)
+      : Base(call, ring, stages, own), ownAddress(bulk::sharedAddress(this->own)) {}
+
+  __device__ void multiplyTile(const Tile &tile, Sums &sums) {
+    if (call.codesFormat == MOERT__NVFP4)
+      multiplyRows<true>(tile, sums[0]);
+    else
+      multiplyRows<false>(tile, sums[0]);
+  }
+
+  __device__ float sumsFactor() const { return call.codesFormat == MOERT__NVFP4 ? 0x1p8f : 1.0f; }
+
+private:
+  using BandSums = float[kMostEights][4];
+
+  static constexpr int kBlocks = Stages::kDepth / kScaleBlock; // of sixteen codes
+  static constexpr int kCodesStride = Stages::kDepth / 2;      // bytes of a weight row
+
+  template <bool kNvfp4, int kEights = kMostEights> __device__ void multiplyRows(const Tile &tile, BandSums &sums) {
+    if constexpr (kEights > 1)
+      if (tile.rows <= (kEights - 1) * 8) return multiplyRows<kNvfp4, kEights - 1>(tile, sums);
+    multiplyStages<kNvfp4, kEights>(sums);
+  }
+
+  template <bool kNvfp4, int kEights> __device__ void multiplyStages(BandSums &sums) {
+    for (int left = static_cast<int>(call.depth / Stages::kDepth); left > 0; --left) {
+      const uint32_t stage = awaitStage();
+      expandScales<kNvfp4>(stage);
+      multiplyStage<kNvfp4, kEights>(stage, sums);
+      release();
+    }
   }
 
   //===--- scales -----------------------------------------------------------------------------------===//
@@ -338,7 +399,7 @@ private:
   //===--- products ---------------------------------------------------------------------------------===//
 
   // Four blocks of sixteen at a time, which have two chunks of codes.
-  template <bool kNvfp4, int kEights> __device__ void multiplyStage(uint32_t stage, Sums &sums) const {
+  template <bool kNvfp4, int kEights> __device__ void multiplyStage(uint32_t stage, BandSums &sums) const {
     const uint32_t codes = stage + warp * kProductRows * kCodesStride + packedChunkAt<8>(lane / 4, 0);
 #pragma unroll
     for (int four = 0; four < kBlocks / 4; ++four) {
@@ -358,7 +419,7 @@ private:
   }
 
   // Two eights of rows at a time: one product does not wait for the one before, and few rows are in registers.
-  template <int kEights> __device__ void multiplyChunk(const uint32_t (&a)[2][4], uint32_t stage, int chunk, Sums &sums) const {
+  template <int kEights> __device__ void multiplyChunk(const uint32_t (&a)[2][4], uint32_t stage, int chunk, BandSums &sums) const {
 #pragma unroll
     for (int first = 0; first < kEights; first += 2) {
       const bool both = first + 1 < kEights;
@@ -408,50 +469,24 @@ private:
     return multiplyPairs(kNvfp4 ? pair : multiplyPairs(pair, kTwoTo126), scale);
   }
 
-  //===--- results ----------------------------------------------------------------------------------===//
-
-  __device__ void storeEightRows(const Tile &tile, bool gated, int first, const float (&sums)[4], float factor) {
-    float *finished = reinterpret_cast<float *>(own);
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) finished[(lane % 4 * 2 + i % 2) * kSumsStride + lane / 4 + i / 2 * 8] = sums[i] * factor;
-    __syncwarp();
-    const int columns = gated ? kProductRows / 2 : kProductRows;
-    for (int i = lane; i < 8 * columns; i += 32) {
-      const int row = i / columns, column = i % columns;
-      const int64_t to = tile.column + warp * columns + column, outRow = tile.firstRow + first + row;
-      if (first + row >= tile.rows || to >= call.outColumns) continue;
-      const float *sum = finished + row * kSumsStride + column;
-      moert__store(call.outFormat, call.out, outRow * call.outColumns + to,
-                   finishOne(call, tile.group, outRow, to, gated, sum[0], gated ? sum[8] : 0));
-    }
-  }
-
-  const Call &call;
-  Ring<Stages> &ring;
-  const uint32_t stages;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 - 1;
-  unsigned char *const own;
   const uint32_t ownAddress;
   const uint32_t spread = static_cast<uint32_t>(lane % 4 * 2) * 0x1111 + 0x1100; // of the lane's two bytes of eight
-  uint32_t taken = 0;
 };
 
 //===--- the kernel ---------------------------------------------------------------------------------===//
 
-template <int kEights> __device__ void bringTiles(const Call &call, WarpProducer<kEights> &producer, const AlonePlan *alone) {
-  const int64_t tiles = alone ? tilesAlone(call, *alone) : countTiles(call);
+template <typename Producer> __device__ void bringTiles(const Call &call, Producer &producer, const AlonePlan *alone) {
+  using Tiles = WarpTiles<typename Producer::Stages>;
+  const int64_t tiles = alone ? tilesAlone<Tiles>(call, *alone) : countTiles(call);
   for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x)
-    producer.bring(alone ? tileAlone(call, *alone, number) : tileAt<WarpTiles<kEights>>(call, number));
+    producer.bring(alone ? tileAlone<Tiles>(call, *alone, number) : tileAt<Tiles>(call, number));
   producer.finish();
 }
 
-// With one times eight rows: the call has no more.
-template <Activation kActivation, int kEights>
-__global__ void __launch_bounds__(WarpStages<kEights>::kThreads, WarpStages<kEights>::kBlocks)
-    sm90_moe_grouped_matmul_warps(const __grid_constant__ Call call) {
-  using Stages = WarpStages<kEights>;
-  constexpr bool kAlone = kEights * 8 == kAloneRows;
+// One warp brings what the others multiply. With one times eight rows: the call has no more.
+template <typename Producer, typename Consumer> __device__ void multiplyByWarps(const Call &call, bool gated) {
+  using Stages = typename Producer::Stages;
+  constexpr bool kAlone = Stages::kEights * 8 == kAloneRows;
   extern __shared__ unsigned char shared[];
   __shared__ Ring<Stages> ring;
   __shared__ AlonePlan plan;
@@ -459,16 +494,21 @@ __global__ void __launch_bounds__(WarpStages<kEights>::kThreads, WarpStages<kEig
   awaitStream();
   letNextBegin();
   if (!(kAlone ? planAlone(call, plan) : callIsSound(call))) return;
-  const bool gated = isGated<kActivation>(call);
   const uint32_t stages = (bulk::sharedAddress(shared) + kAlignment - 1) / kAlignment * kAlignment;
   if (threadIdx.x < 32) {
-    WarpProducer<kEights> producer(call, ring, stages, gated);
+    Producer producer(call, ring, stages, gated);
     bringTiles(call, producer, kAlone ? &plan : nullptr);
   } else {
     unsigned char *own = shared + (stages - bulk::sharedAddress(shared)) + Stages::kCount * Stages::kBytes;
-    WarpConsumer<kEights> consumer(call, ring, stages, own);
+    Consumer consumer(call, ring, stages, own);
     while (consumer.takeTile(gated));
   }
+}
+
+template <Activation kActivation, int kEights>
+__global__ void __launch_bounds__(WarpStages<kEights>::kThreads, WarpStages<kEights>::kBlocks)
+    sm90_moe_grouped_matmul_warps(const __grid_constant__ Call call) {
+  multiplyByWarps<WarpProducer<kEights>, WarpConsumer<kEights>>(call, isGated<kActivation>(call));
 }
 
 } // namespace grouped_matmul

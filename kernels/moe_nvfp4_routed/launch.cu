@@ -96,6 +96,7 @@ moert_status launchActivations(const Call &call, const moert__nvfp4_routed &chec
   product.in = call.numbers;
   product.codes = checked.gate_up.codes;
   product.scales = checked.gate_up.scales;
+  product.fragments = checked.prepared[MOERT__W1_FRAGMENTS];
   product.factors[0] = checked.gate_scales;
   product.factors[1] = checked.up_scales;
   product.offsets = call.firstRow;
@@ -118,6 +119,7 @@ moert_status launchResults(const Call &call, const moert__nvfp4_routed &checked,
   product.in = call.activations;
   product.codes = checked.down.codes;
   product.scales = checked.down.scales;
+  product.fragments = checked.prepared[MOERT__W2_FRAGMENTS];
   product.factors[0] = checked.down_scales;
   product.offsets = call.firstRow;
   product.out = call.results;
